@@ -1,0 +1,50 @@
+package router
+
+// Record is what one outbox row becomes. The zero value is ready for [Binding.Route].
+//
+// A Record owns one buffer. Every byte slice in it (and the key of a spread header) points into that buffer and is valid until the next
+// Route into the same Record: whoever keeps a record longer copies it. In Key and Value nil means null, and an empty slice that is not
+// nil means empty; a copy has to keep that difference.
+type Record struct {
+	// Topic is a valid Kafka topic name. Strings are interned, so keeping one is cheap.
+	Topic string
+	// Key is nil for a null key.
+	Key []byte
+	// Value is nil for a null value, which is a tombstone in a compacted topic.
+	Value []byte
+	// Headers are in the order in which they are published; names may repeat.
+	Headers []Header
+	// TimestampMillis is in milliseconds since 1970-01-01 00:00:00 UTC and never negative.
+	TimestampMillis int64
+	// Partition is the partition that the rule asks for, or -1 when the partitioner chooses.
+	Partition int32
+	// Table is the name of the source table for people and labels: `schema.table`.
+	Table string
+	// ID is the text of the row's id column for people, nil where there is none.
+	ID []byte
+
+	buf   []byte
+	marks []mark
+}
+
+// Header is one record header.
+type Header struct {
+	// Key is never empty.
+	Key string
+	// Value is nil if, and only if, Null is set.
+	Value []byte
+	// Null marks a null value, which differs from an empty one.
+	Null bool
+}
+
+// PositionHeader is the name of the last header of every record. Its value is `<gtid>#<n>`, the same on every redelivery of the row.
+const PositionHeader = "outbox-relay-position"
+
+// AnyPartition in [Record.Partition] leaves the choice to the partitioner.
+const AnyPartition int32 = -1
+
+// mark is a piece of Record.buf by offsets. Slices are cut from the buffer only when it has its final place, since appending moves it.
+type mark struct {
+	from, to int
+	null     bool
+}
