@@ -1,10 +1,10 @@
 package router
 
-// Record is what one outbox row becomes. The zero value is ready for [Binding.Route].
+// Record is what one outbox row becomes. The zero value is ready for [Router.Route].
 //
-// A Record owns one buffer. Every byte slice in it (and the key of a spread header) points into that buffer and is valid until the next
-// Route into the same Record: whoever keeps a record longer copies it. In Key and Value nil means null, and an empty slice that is not
-// nil means empty; a copy has to keep that difference.
+// A Record owns one buffer. Every byte slice in it points into that buffer and is valid until the next Route into the same Record:
+// whoever keeps a record longer copies it. Strings are not bound by that. In Key and Value nil means null, and an empty slice that is
+// not nil means empty; a copy has to keep that difference.
 type Record struct {
 	// Topic is a valid Kafka topic name. Strings are interned, so keeping one is cheap.
 	Topic string
