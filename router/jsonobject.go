@@ -66,7 +66,7 @@ func (o *objectReader) next() (m member, more bool, err error) {
 	if end <= 0 {
 		return member{}, false, errBrokenJSON
 	}
-	m.value, o.rest = bytes.TrimRight(b[:end], " \n\t\r"), b[end:]
+	m.value, o.rest = b[:end], b[end:]
 	return m, true, nil
 }
 
@@ -95,6 +95,20 @@ func stringEnd(b []byte) int {
 
 // valueEnd gives the length of the value at the start of b, or -1.
 func valueEnd(b []byte) int {
+	if len(b) == 0 {
+		return -1
+	}
+	switch b[0] {
+	case '"':
+		return stringEnd(b)
+	case '{', '[':
+		return containerEnd(b)
+	}
+	return bytes.IndexAny(b, ",}] \n\t\r")
+}
+
+// containerEnd counts brackets. It does not tell the two kinds apart: what is inside goes on as the server wrote it.
+func containerEnd(b []byte) int {
 	depth := 0
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
@@ -107,13 +121,8 @@ func valueEnd(b []byte) int {
 		case '{', '[':
 			depth++
 		case '}', ']':
-			if depth == 0 {
-				return i
-			}
-			depth--
-		case ',':
-			if depth == 0 {
-				return i
+			if depth--; depth == 0 {
+				return i + 1
 			}
 		}
 	}
