@@ -1,0 +1,36 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"time"
+
+	"outbox-relay/binlog/gtid"
+)
+
+// Checkpoint is the progress of a relay as it is stored. A restart continues
+// after GTIDSet; the other fields tell people and the next start about it.
+type Checkpoint struct {
+	// Name is the name of the relay that owns the checkpoint.
+	Name string
+	// GTIDSet are the transactions that need not be read again: everything
+	// before the start position and everything that was acknowledged. Never nil.
+	GTIDSet *gtid.Set
+	// SourceUUID is the server_uuid of the server that was read last.
+	SourceUUID string
+	// BinlogFile and BinlogPosition are where the last transaction of GTIDSet
+	// ended on that server. They are for people, never for a start.
+	BinlogFile     string
+	BinlogPosition uint64
+	// Tables are the watched tables.
+	Tables []string
+	// Columns is what the reader remembers of the tables' columns where the
+	// binlog does not name them. JSON of the reader's own, kept in value,
+	// not in form; may be empty.
+	Columns json.RawMessage
+	// FencingToken grows with each relay instance that takes over.
+	FencingToken uint64
+	// Instance identifies the relay instance that saved.
+	Instance string
+	// Time is when it was saved; stored in UTC.
+	Time time.Time
+}
