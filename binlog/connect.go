@@ -1,0 +1,173 @@
+package binlog
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"outbox-relay/binlog/gtid"
+)
+
+// ReplicaUUID derives the replica UUID of a relay from its name (a name-based UUID, version 5). The server ends an older dump with the
+// same UUID when a new one starts, so the newest connection of a name always wins, also against a dead one of its own.
+func ReplicaUUID(name string) gtid.UUID {
+	sum := sha1.Sum([]byte("outbox-relay replica " + name))
+	var u gtid.UUID
+	copy(u[:], sum[:])
+	u[6] = u[6]&0x0f | 0x50
+	u[8] = u[8]&0x3f | 0x80
+	return u
+}
+
+// serverID derives a server id from the relay's name, away from the small numbers that people choose.
+func serverID(name string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return h.Sum32() | 1<<31
+}
+
+// connect makes a replication connection, trying the addresses in turn until one works.
+func (r *Reader) connect(ctx context.Context) error {
+	for {
+		if err := r.pause(ctx); err != nil {
+			return err
+		}
+		l := r.o.Login
+		l.Address = r.o.Addresses[(r.failures-1)%len(r.o.Addresses)]
+		err := r.attempt(ctx, l)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		err = classify(err, l.Address)
+		r.setStatus(func(s *Status) { s.LastError = err })
+		var c *ConnectError
+		if lasting(err) || !r.everConnected && len(r.o.Addresses) == 1 && errors.As(err, &c) && c.Lasting() {
+			return err
+		}
+		if r.failures == 1 || r.failures%10 == 0 {
+			r.log.Warn("source cannot be reached, trying again", "err", err, "attempts", r.failures)
+		}
+	}
+}
+
+func (r *Reader) attempt(ctx context.Context, l Login) error {
+	c, err := Dial(ctx, l)
+	if err != nil {
+		return err
+	}
+	if err := r.startDump(ctx, c, l.Address); err != nil {
+		c.Close()
+		return err
+	}
+	r.conn, r.everConnected, r.settled = c, true, false
+	r.pk = newPackets(c.Conn.Conn.Conn, bufferSize, r.o.BeforeWait)
+	r.pk.limit = min(firstLimit<<min(r.failures-1, 10), maxLimit)
+	r.metrics.connects.Inc()
+	r.metrics.connected.Set(1)
+	now := time.Now()
+	r.setStatus(func(s *Status) {
+		s.Connected, s.Searching, s.Address, s.ServerUUID, s.Since, s.LastPacket, s.LastError = true, true, l.Address, r.server.UUID, now, now, nil
+	})
+	r.log.Info("source connected", "address", l.Address, "version", r.server.Version, "server_uuid", r.server.UUID.String())
+	return nil
+}
+
+// startDump checks the server against the position, sets the session up and asks for the stream.
+func (r *Reader) startDump(ctx context.Context, c *Conn, address string) error {
+	s, err := c.Server(address)
+	if err != nil {
+		return err
+	}
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if err := r.compare(ctx, c, s); err != nil {
+		return err
+	}
+	if _, err := c.Execute(r.sessionVariables()); err != nil {
+		return fmt.Errorf("setting up the dump session: %w", err)
+	}
+	c.ResetSequence()
+	if err := c.WritePacket(append(make([]byte, 4), r.dumpCommand()...)); err != nil {
+		return fmt.Errorf("asking for the binlog: %w", err)
+	}
+	// From here on deadlines are the packet reader's.
+	if err := c.net.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	if r.server != nil && r.server.UUID != s.UUID {
+		r.log.Info("source is another server now", "server_uuid", s.UUID.String(), "before", r.server.UUID.String())
+	}
+	c.address = address
+	r.server = s
+	r.target = s.Executed
+	if r.seen.ContainsSet(r.target) {
+		r.target = nil
+	}
+	return nil
+}
+
+// compare refuses a server that lacks what was read, or that has purged what is still to be read. The server itself checks
+// only transactions of its own UUID.
+func (r *Reader) compare(ctx context.Context, c *Conn, s *Server) error {
+	for deadline := time.Now().Add(behindLimit); ; {
+		missing := gtid.Minus(r.seen, s.Executed)
+		if missing.IsEmpty() {
+			break
+		}
+		if time.Now().After(deadline) {
+			return &SourceError{
+				Reason: ReasonDiverged, Hint: "the server lost them in a failover or is the wrong one; see on_divergence",
+				Detail: fmt.Sprintf("the server at %s lacks transactions that the relay has read: %s", s.Address, missing),
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+		if err := c.net.SetDeadline(time.Now().Add(defaultConnectTimeout)); err != nil {
+			return err
+		}
+		res, err := c.Execute("SELECT @@global.gtid_executed")
+		if err != nil {
+			return fmt.Errorf("asking %s for its executed transactions: %w", s.Address, err)
+		}
+		if s.Executed, err = gtid.ParseSet(text(res, 0)); err != nil {
+			return fmt.Errorf("gtid_executed of %s: %w", s.Address, err)
+		}
+	}
+	if gap := gtid.Minus(s.Purged, r.seen); !gap.IsEmpty() {
+		return &SourceError{
+			Reason: ReasonPurged, Hint: "outbox rows of these transactions were not published; see on_gap",
+			Detail: fmt.Sprintf("the server at %s has purged binlogs that the relay has not read; missing are %s", s.Address, gap),
+		}
+	}
+	return nil
+}
+
+// sessionVariables sets both spellings: servers before 8.0.26 know only the second of each pair, and unknown user variables do no harm.
+func (r *Reader) sessionVariables() string {
+	period := r.o.Heartbeat.Nanoseconds()
+	return fmt.Sprintf("SET @source_binlog_checksum='CRC32', @master_binlog_checksum='CRC32', @replica_uuid='%s', @slave_uuid='%s', "+
+		"@source_heartbeat_period=%d, @master_heartbeat_period=%d, net_write_timeout=%d", r.replica, r.replica, period, period, netWriteTimeout)
+}
+
+// dumpCommand builds COM_BINLOG_DUMP_GTID: command u8, flags u16, server id u32, file name length u32, position u64, set length u32, set.
+// A set without tags is sent in the plain encoding, which every server knows.
+func (r *Reader) dumpCommand() []byte {
+	b := []byte{0x1e, 0, 0}
+	b = binary.LittleEndian.AppendUint32(b, r.serverID)
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	b = binary.LittleEndian.AppendUint64(b, 4)
+	set := r.seen.Encode(nil)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(set)))
+	return append(b, set...)
+}

@@ -1,0 +1,201 @@
+package binlog
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/go-mysql-org/go-mysql/client"
+	"github.com/go-mysql-org/go-mysql/mysql"
+)
+
+// TLSMode says how a connection to MySQL is protected, in the words of MySQL's own clients.
+type TLSMode string
+
+const (
+	TLSDisabled       TLSMode = "disabled"        // never
+	TLSPreferred      TLSMode = "preferred"       // where the server can; nothing is verified
+	TLSRequired       TLSMode = "required"        // always; nothing is verified
+	TLSVerifyCA       TLSMode = "verify-ca"       // the certificate's chain is verified
+	TLSVerifyIdentity TLSMode = "verify-identity" // and its host name
+)
+
+// Login says how to reach a MySQL server. It is used for the replication connection, for the activity lock and for checks.
+type Login struct {
+	Address  string // host:port, or the path of a socket
+	User     string
+	Password func(context.Context) (string, error) // asked at each connect; nil means no password
+	TLSMode  TLSMode
+	TLS      *tls.Config // roots and client certificates; may be nil
+	Program  string      // shown to operators in performance_schema.session_connect_attrs
+	Timeout  time.Duration
+	// Dial replaces the network in tests; nil means TCP or a unix socket.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+const defaultConnectTimeout = 10 * time.Second
+
+// Conn is an authenticated MySQL connection for a few small statements. Not for concurrent use.
+// Closing is always immediate: it closes the socket.
+type Conn struct {
+	*client.Conn
+	net     net.Conn // the TCP connection, below TLS
+	address string
+	stop    func() bool
+}
+
+// Close closes the socket. Calls that wait on it return at once.
+func (c *Conn) Close() error {
+	c.stop()
+	return c.net.Close()
+}
+
+// Dial connects and authenticates. It blocks for at most l.Timeout (10 s by default), also on a frozen server, and returns early
+// when ctx ends. The connection is closed when ctx ends.
+func Dial(ctx context.Context, l Login) (*Conn, error) {
+	mode := l.TLSMode
+	if mode == "" {
+		mode = TLSPreferred
+	}
+	c, err := l.dial(ctx, mode != TLSDisabled)
+	if err != nil && mode == TLSPreferred && isNoTLS(err) {
+		c, err = l.dial(ctx, false)
+	}
+	if err != nil {
+		return nil, &ConnectError{Address: l.Address, User: l.User, Err: err}
+	}
+	return c, nil
+}
+
+func isNoTLS(err error) bool { return strings.Contains(err.Error(), "does not support TLS") }
+
+func (l Login) dial(ctx context.Context, secure bool) (*Conn, error) {
+	timeout := l.Timeout
+	if timeout == 0 {
+		timeout = defaultConnectTimeout
+	}
+	password := ""
+	if l.Password != nil {
+		var err error
+		if password, err = l.Password(ctx); err != nil {
+			return nil, fmt.Errorf("reading the password: %w", err)
+		}
+	}
+	c := &Conn{stop: func() bool { return true }}
+	dial := l.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: timeout, KeepAlive: 15 * time.Second}).DialContext
+	}
+	conn, err := client.ConnectWithDialer(ctx, network(l.Address), l.Address, l.User, password, "", func(ctx context.Context, network, address string) (net.Conn, error) {
+		nc, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		c.net = nc
+		c.stop = context.AfterFunc(ctx, func() { nc.Close() })
+		// The library's context covers the dial only: without a deadline a frozen server would hold the handshake for ever.
+		return nc, nc.SetDeadline(time.Now().Add(timeout))
+	}, func(lc *client.Conn) error {
+		lc.SetAttributes(map[string]string{"program_name": l.Program})
+		if secure {
+			lc.SetTLSConfig(l.tlsConfig())
+		}
+		return nil
+	})
+	if err != nil {
+		c.stop()
+		if c.net != nil {
+			c.net.Close()
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, err
+	}
+	c.Conn = conn
+	return c, nil
+}
+
+func network(address string) string {
+	if strings.Contains(address, "/") {
+		return "unix"
+	}
+	return "tcp"
+}
+
+// tlsConfig gives the configuration of the mode. Modes below verify-ca check nothing, as MySQL's clients do.
+func (l Login) tlsConfig() *tls.Config {
+	cfg := &tls.Config{}
+	if l.TLS != nil {
+		cfg = l.TLS.Clone()
+	}
+	if cfg.ServerName == "" {
+		if host, _, err := net.SplitHostPort(l.Address); err == nil {
+			cfg.ServerName = host
+		}
+	}
+	switch l.TLSMode {
+	case TLSVerifyIdentity:
+	case TLSVerifyCA:
+		roots := cfg.RootCAs
+		cfg.InsecureSkipVerify = true // the chain is verified below, without the host name
+		cfg.VerifyConnection = func(s tls.ConnectionState) error { return verifyChain(s, roots) }
+	default:
+		cfg.InsecureSkipVerify = true
+	}
+	return cfg
+}
+
+// ConnectError tells why a server cannot be used at all. Its text is one sentence with what, where and what to do.
+type ConnectError struct {
+	Address string
+	User    string
+	Err     error
+}
+
+func (e *ConnectError) Unwrap() error { return e.Err }
+
+func (e *ConnectError) Error() string {
+	var my *mysql.MyError
+	var dns *net.DNSError
+	switch {
+	case errors.As(e.Err, &my) && my.Code == mysql.ER_ACCESS_DENIED_ERROR:
+		return fmt.Sprintf("MySQL at %s refuses user %q: %s; check source.user and source.password", e.Address, e.User, my.Message)
+	case errors.As(e.Err, &my) && my.Code == 3118: // ER_ACCOUNT_HAS_BEEN_LOCKED
+		return fmt.Sprintf("MySQL at %s refuses user %q: the account is locked; unlock it with ALTER USER … ACCOUNT UNLOCK", e.Address, e.User)
+	case errors.As(e.Err, &my) && my.Code == 3159: // ER_SECURE_TRANSPORT_REQUIRED
+		return fmt.Sprintf("MySQL at %s accepts encrypted connections only; set source.tls.mode to required or stricter", e.Address)
+	case errors.As(e.Err, &my):
+		return fmt.Sprintf("MySQL at %s refuses the connection: error %d: %s", e.Address, my.Code, my.Message)
+	case errors.As(e.Err, &dns):
+		return fmt.Sprintf("MySQL host %q cannot be found: %s; check source.address", dns.Name, dns.Err)
+	case isNoTLS(e.Err):
+		return fmt.Sprintf("MySQL at %s offers no TLS but source.tls.mode demands it; enable TLS on the server or set source.tls.mode to preferred or disabled", e.Address)
+	case isCertificate(e.Err):
+		return fmt.Sprintf("the certificate of MySQL at %s is not accepted: %v; check source.tls.ca and source.tls.mode", e.Address, e.Err)
+	default:
+		return fmt.Sprintf("MySQL at %s cannot be reached: %v; check source.address and that the server runs", e.Address, e.Err)
+	}
+}
+
+// Lasting reports whether only a person can heal the error: a wrong name, password or certificate. It decides what a first start does;
+// a relay that has run before keeps trying, since passwords and names are changed and changed back.
+func (e *ConnectError) Lasting() bool {
+	var my *mysql.MyError
+	var dns *net.DNSError
+	switch {
+	case errors.As(e.Err, &my):
+		switch my.Code {
+		case mysql.ER_ACCESS_DENIED_ERROR, 3118, 3159:
+			return true
+		}
+		return false
+	case errors.As(e.Err, &dns):
+		return dns.IsNotFound
+	}
+	return isNoTLS(e.Err) || isCertificate(e.Err)
+}

@@ -1,0 +1,52 @@
+package binlog
+
+import (
+	"outbox-relay/binlog/event"
+	"outbox-relay/binlog/gtid"
+)
+
+// group is the transaction being read: everything between a GTID event and the event that ends it.
+type group struct {
+	open         bool
+	gtid         gtid.GTID
+	commitMicros int64
+	mayHaveSBR   bool // the GTID event says that the group may hold statement-format changes
+	begun        bool // BEGIN or XA START was seen
+	maps         []tableMap
+	rows         *rowLog
+}
+
+// tableMap is one TABLE_MAP of the current statement. A nil table is one that nobody watches.
+type tableMap struct {
+	id    uint64
+	table *event.Table
+}
+
+// begin starts a group. Whatever a cut connection left behind is dropped: the server sends the whole group again.
+func (g *group) begin(id gtid.GTID, commitMicros int64, sbr bool) {
+	rows := g.rows
+	rows.reset()
+	*g = group{open: true, gtid: id, commitMicros: commitMicros, mayHaveSBR: sbr, rows: rows, maps: g.maps[:0]}
+}
+
+// drop forgets an unfinished group.
+func (g *group) drop() {
+	g.rows.reset()
+	g.open, g.begun, g.maps = false, false, g.maps[:0]
+}
+
+// table finds the table of a row event.
+func (g *group) table(id uint64) (*event.Table, bool) {
+	for i := len(g.maps) - 1; i >= 0; i-- {
+		if g.maps[i].id == id {
+			return g.maps[i].table, true
+		}
+	}
+	return nil, false
+}
+
+// branch is a prepared XA branch whose rows wait for its end. first is its PREPARE's GTID: until the end it stays out of the position.
+type branch struct {
+	prepared []gtid.Range
+	rows     *rowLog // nil when it has none
+}

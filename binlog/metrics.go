@@ -1,0 +1,34 @@
+package binlog
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics of one Reader. The registerer adds the label source.
+type metrics struct {
+	readBytes      prometheus.Counter
+	transactions   prometheus.Counter
+	ignored        *prometheus.CounterVec // table, kind
+	connects       prometheus.Counter
+	connected      prometheus.Gauge
+	spooled        prometheus.Gauge
+	xaPending      prometheus.Gauge
+	statementsSeen prometheus.Counter
+	unknownXA      prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		readBytes:      prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_read_bytes_total", Help: "Bytes of binlog received from the source."}),
+		transactions:   prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_read_transactions_total", Help: "Transactions read from the source, foreign and empty ones included."}),
+		ignored:        prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_ignored_changes_total", Help: "Row events on an outbox table that publish nothing."}, []string{"table", "kind"}),
+		connects:       prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_source_connects_total", Help: "Replication connections made."}),
+		connected:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "outbox_relay_source_connected", Help: "1 while a replication connection stands."}),
+		spooled:        prometheus.NewGauge(prometheus.GaugeOpts{Name: "outbox_relay_spooled_bytes", Help: "Bytes of open transactions held on disk."}),
+		xaPending:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "outbox_relay_xa_pending", Help: "Prepared XA branches that wait for their end."}),
+		statementsSeen: prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_ignored_statement_writes_total", Help: "Statement-format changes that may touch a watched database and were passed by, by on_statement_write."}),
+		unknownXA:      prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_skipped_xa_commits_total", Help: "XA commits of branches never seen that were passed by, by on_unknown_xa."}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.readBytes, m.transactions, m.ignored, m.connects, m.connected, m.spooled, m.xaPending, m.statementsSeen, m.unknownXA)
+	}
+	return m
+}

@@ -1,0 +1,172 @@
+package binlog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+
+	"outbox-relay/binlog/event"
+)
+
+const (
+	// maxWindow is the largest zstd window accepted: the memory that inflating may take, whatever a payload claims to hold.
+	maxWindow = 32 << 20
+	// innerBuffer is the size up to which events inside a payload are read as a whole; larger ones are streamed.
+	innerBuffer = 64 << 10
+)
+
+// inflater reads the events of a compressed transaction one after the other, never the payload as a whole.
+type inflater struct {
+	zstd *zstd.Decoder
+	buf  []byte
+}
+
+func (i *inflater) close() {
+	if i != nil && i.zstd != nil {
+		i.zstd.Close()
+	}
+}
+
+func (r *Reader) inflated(packed io.Reader, c event.Compression) (io.Reader, error) {
+	if r.inflate == nil {
+		r.inflate = &inflater{buf: make([]byte, innerBuffer)}
+	}
+	if c == event.CompressionNone {
+		return packed, nil
+	}
+	i := r.inflate
+	var err error
+	if i.zstd == nil {
+		i.zstd, err = zstd.NewReader(packed, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+	} else {
+		err = i.zstd.Reset(packed)
+	}
+	return i.zstd, err
+}
+
+// payload handles a TRANSACTION_PAYLOAD: the events of a group, packed. The last one decides how the group ends, as if they stood outside.
+func (r *Reader) payload(ev *raw) (*Transaction, error) {
+	if err := r.inGroup(ev.Type); err != nil {
+		return nil, err
+	}
+	packed, head, err := payloadReader(ev)
+	if err != nil {
+		return nil, err
+	}
+	in, err := r.inflated(packed, head.Compression)
+	if err != nil {
+		return nil, fmt.Errorf("%w: payload: %w", errCorrupt, err)
+	}
+	tx, err := r.innerEvents(in)
+	if err != nil {
+		return nil, err
+	}
+	if err := ev.skip(); err != nil {
+		// The group has ended in the reader's books; only a halt keeps them straight.
+		return nil, r.stop(ReasonCorrupt, fmt.Sprintf("the compressed transaction at %s:%d is damaged", r.file, r.pos), "check the file with mysqlbinlog --verify-binlog-checksum", err)
+	}
+	return tx, nil
+}
+
+// payloadReader parses the head of a payload and returns the packed bytes behind it.
+func payloadReader(ev *raw) (io.Reader, event.PayloadHead, error) {
+	start := ev.Body
+	if ev.Big != nil {
+		start = make([]byte, min(event.MaxPayloadHead, ev.Big.Len()))
+		if _, err := io.ReadFull(ev.Big, start); err != nil {
+			return nil, event.PayloadHead{}, err
+		}
+	}
+	head, err := event.ParsePayloadHead(start)
+	if err != nil {
+		return nil, head, fmt.Errorf("%w: %w", errCorrupt, err)
+	}
+	rest := io.Reader(bytes.NewReader(start[head.Offset:]))
+	if ev.Big != nil {
+		rest = io.MultiReader(rest, ev.Big)
+	}
+	return rest, head, nil
+}
+
+func (r *Reader) innerEvents(in io.Reader) (*Transaction, error) {
+	for {
+		ev, err := r.innerEvent(in)
+		if errors.Is(err, io.EOF) && r.group.open {
+			return nil, fmt.Errorf("%w: %w", errCorrupt, errUnfinished)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if ev.Type == event.TypeTransactionPayload || !r.group.open {
+			return nil, r.stop(ReasonUnknownEvent, fmt.Sprintf("%s inside or behind a compressed transaction at %s:%d", ev.Type, r.file, r.pos), "report it with this part of the binlog", nil)
+		}
+		tx, err := r.handle(&ev)
+		if tx != nil || err != nil {
+			return tx, err
+		}
+	}
+}
+
+// innerEvent reads the next event inside a payload: no checksum, no log position. io.EOF after the last one.
+func (r *Reader) innerEvent(in io.Reader) (raw, error) {
+	buf := r.inflate.buf
+	if _, err := io.ReadFull(in, buf[:headerSize]); err != nil {
+		if err == io.EOF {
+			return raw{}, err
+		}
+		return raw{}, fmt.Errorf("%w: payload: %w", errCorrupt, err)
+	}
+	h, err := event.ParseHeader(buf[:headerSize])
+	if err != nil {
+		return raw{}, fmt.Errorf("%w: %w", errCorrupt, err)
+	}
+	n := int(h.Size) - headerSize
+	if n > len(buf) {
+		return raw{Header: h, Big: &innerBody{in: in, left: n}}, nil
+	}
+	if _, err := io.ReadFull(in, buf[:n]); err != nil {
+		return raw{}, fmt.Errorf("%w: payload: %w", errCorrupt, unexpected(err))
+	}
+	return raw{Header: h, Body: buf[:n]}, nil
+}
+
+func unexpected(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// innerBody is the body of a large event inside a payload.
+type innerBody struct {
+	in   io.Reader
+	left int
+}
+
+func (b *innerBody) Len() int { return b.left }
+
+func (b *innerBody) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := b.in.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	if err == io.EOF && b.left > 0 {
+		return n, fmt.Errorf("%w: payload: %w", errCorrupt, io.ErrUnexpectedEOF)
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return n, err
+}
+
+func (b *innerBody) Skip() error {
+	_, err := io.Copy(io.Discard, b)
+	return err
+}

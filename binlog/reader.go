@@ -1,0 +1,281 @@
+package binlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"outbox-relay/binlog/event"
+	"outbox-relay/binlog/gtid"
+)
+
+// TableName names a table as MySQL does, without quotes.
+type TableName struct{ Schema, Name string }
+
+func (t TableName) String() string { return t.Schema + "." + t.Name }
+
+// Options configure a Reader.
+type Options struct {
+	Name      string      // the relay's name: the replica UUID and the default server id derive from it
+	Login     Login       // Address is replaced by each of Addresses in turn
+	Addresses []string    // candidates, tried in order
+	ServerID  uint32      // 0: derived from Name
+	Tables    []TableName // watched tables; the rows of all others are skipped
+	FoldCase  bool        // compare table names in lower case (lower_case_table_names is not 0)
+	Start     *gtid.Set   // what has been read and published already; the Reader keeps its own copy
+	Heartbeat time.Duration
+
+	IgnoreStatementWrites bool // a statement-format change that may touch a watched schema is passed by, counted; else the reader stops
+	SkipUnknownXA         bool // an XA COMMIT of a branch never seen is passed by, counted; else the reader stops
+
+	Memory     int64  // bytes of open transactions kept in memory; beyond it they are spooled to disk
+	RowLimit   int64  // largest row event kept
+	SpoolDir   string // a directory on a disk, not tmpfs
+	SpoolLimit int64  // bytes of open transactions on disk
+
+	// BeforeWait, if not nil, is called before every wait for the server: what the caller has gathered should go out now.
+	BeforeWait func()
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // may be nil
+}
+
+// Reader reads committed transactions of watched tables from a MySQL server as a replica does. It connects by itself, and again after
+// every failure that time can heal. One goroutine calls Next; Status may be called by any.
+type Reader struct {
+	o        Options
+	log      *slog.Logger
+	metrics  *metrics
+	serverID uint32
+	replica  gtid.UUID
+	watched  watched
+	tags     event.Tags
+
+	conn    *Conn
+	pk      *packets // nil while not connected
+	server  *Server
+	file    string
+	pos     uint64
+	target  *gtid.Set // what was executed at connect; nil once all of it was read
+	settled bool      // the connection has given something new: its silence limit is the short one and its failure starts a fresh backoff
+
+	seen     *gtid.Set // every group read to its end, prepared XA branches included
+	group    group
+	branches map[event.XABranch]*branch
+	mem      memory
+	spool    spool
+	inflate  *inflater
+	scratch  []byte
+
+	pending      []gtid.Range // groups without watched rows not yet handed on
+	pendingCount int
+	pendingTime  int64
+	tx           Transaction
+	lent         *rowLog // log of a finished XA branch that tx walks
+	// failures counts failed attempts since the last progress; corrupt those by damaged bytes among them.
+	failures, corrupt int
+	everConnected     bool
+
+	mu     sync.Mutex
+	status Status
+}
+
+// Status is the state of the replication connection.
+type Status struct {
+	Connected  bool
+	Address    string
+	ServerUUID gtid.UUID
+	Since      time.Time // of the present state
+	LastPacket time.Time // when the server was last heard of; zero if never. At most a heartbeat old while connected and not under back-pressure
+	LastError  error     // why the last connection ended or could not be made; nil after a first success
+	Searching  bool      // connected, but the server has not sent anything new yet
+}
+
+const (
+	bufferSize = 512 << 10
+	// maxPending is how many groups without watched rows are gathered into one step at most.
+	maxPending = 10_000
+	// netWriteTimeout is how long the server keeps a stream that nobody reads, in seconds: back-pressure of an outage of Kafka is no dead link.
+	netWriteTimeout = 3600
+	// silentPeriods is after how many heartbeat periods without a packet a link counts as dead.
+	silentPeriods = 3
+	// firstLimit is the first silence limit before anything new has come: no heartbeat is sent while the server searches its files.
+	firstLimit = 2 * time.Minute
+	maxLimit   = time.Hour
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 5 * time.Second
+	// behindLimit is how long a server may lack transactions that it has sent before: they reach gtid_executed a moment after the stream.
+	behindLimit = 10 * time.Second
+	maxCorrupt  = 3
+)
+
+// New checks the options. It connects to nothing.
+func New(o Options) (*Reader, error) {
+	if len(o.Addresses) == 0 || len(o.Tables) == 0 || o.Start == nil {
+		return nil, errors.New("binlog: addresses, tables and start are required")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Heartbeat <= 0 {
+		o.Heartbeat = 5 * time.Second
+	}
+	if o.BeforeWait == nil {
+		o.BeforeWait = func() {}
+	}
+	r := &Reader{
+		o: o, log: o.Logger, metrics: newMetrics(o.Registerer), replica: ReplicaUUID(o.Name), serverID: o.ServerID,
+		seen: o.Start.Clone(), branches: map[event.XABranch]*branch{},
+		mem: memory{limit: o.Memory}, spool: spool{dir: o.SpoolDir, limit: o.SpoolLimit},
+	}
+	if r.serverID == 0 {
+		r.serverID = serverID(o.Name)
+	}
+	r.watched = newWatched(o.Tables, o.FoldCase)
+	r.group.rows = r.newLog()
+	r.status = Status{Since: time.Now()}
+	return r, nil
+}
+
+func (r *Reader) newLog() *rowLog { return &rowLog{mem: &r.mem, spool: &r.spool} }
+
+// Status returns the state of the replication connection.
+func (r *Reader) Status() Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.status
+}
+
+func (r *Reader) setStatus(f func(*Status)) {
+	r.mu.Lock()
+	f(&r.status)
+	r.mu.Unlock()
+}
+
+// Source returns the server being read and the place in its binlog; nil before the first connection. Same goroutine as Next.
+func (r *Reader) Source() (s *Server, file string, pos uint64) { return r.server, r.file, r.pos }
+
+// Close closes the connection and forgets open transactions. No Next may be running.
+func (r *Reader) Close() error {
+	r.disconnect(nil)
+	r.group.rows.discard()
+	for _, b := range r.branches {
+		if b.rows != nil {
+			b.rows.discard()
+		}
+	}
+	if r.lent != nil {
+		r.lent.discard()
+	}
+	r.inflate.close()
+	return nil
+}
+
+// Next returns the next step. It blocks until there is one, reconnecting for ever; it returns when ctx ends (within moments, also on a
+// frozen server), with ErrFenced, or with a *SourceError or a lasting *ConnectError of the very first connect, which time cannot heal. All calls share one ctx:
+// the connection that a call makes ends with its ctx.
+func (r *Reader) Next(ctx context.Context) (*Transaction, error) {
+	if r.lent != nil {
+		r.lent.discard()
+		r.lent = nil
+	}
+	for {
+		if r.pk == nil {
+			if r.hasPending() {
+				return r.emitStep(), nil
+			}
+			if err := r.connect(ctx); err != nil {
+				return nil, err
+			}
+		}
+		tx, err := r.read()
+		if err == nil {
+			return tx, nil
+		}
+		if ctx.Err() != nil {
+			r.disconnect(nil)
+			return nil, ctx.Err()
+		}
+		err = r.judge(err)
+		r.disconnect(err)
+		if lasting(err) {
+			return nil, err
+		}
+	}
+}
+
+// lasting reports whether connecting again cannot help.
+func lasting(err error) bool {
+	var s *SourceError
+	return errors.As(err, &s) || errors.Is(err, ErrFenced)
+}
+
+// judge decides what an error of the stream means.
+func (r *Reader) judge(err error) error {
+	switch {
+	case errors.Is(err, errSpoolFull):
+		return &SourceError{Reason: ReasonSpoolFull, GTID: r.group.gtid.String(), Err: err, Detail: "a transaction does not fit", Hint: "raise limits.spool or free space in limits.spool_dir"}
+	case r.pk.failed:
+		return err
+	case errors.Is(err, errCorrupt):
+		r.corrupt++
+		if r.corrupt < maxCorrupt {
+			return err
+		}
+		return &SourceError{Reason: ReasonCorrupt, GTID: r.group.gtid.String(), Err: err, Detail: fmt.Sprintf("the binlog of %s cannot be read at %s:%d, %d times in a row", r.conn.address, r.file, r.pos, r.corrupt), Hint: "check the file with mysqlbinlog --verify-binlog-checksum"}
+	case errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("the server ended the stream: %w", err)
+	}
+	return classify(err, r.conn.address)
+}
+
+// progress notes that the stream has given something new.
+func (r *Reader) progress() {
+	if r.settled {
+		return
+	}
+	r.settled = true
+	r.failures, r.corrupt = 0, 0
+	r.pk.limit = silentPeriods * r.o.Heartbeat
+	r.setStatus(func(s *Status) { s.Searching = false })
+}
+
+func (r *Reader) disconnect(err error) {
+	if r.conn == nil {
+		return
+	}
+	r.conn.Close()
+	r.metrics.readBytes.Add(float64(r.pk.bytes - r.pk.counted))
+	r.conn, r.pk = nil, nil
+	r.group.drop()
+	r.metrics.connected.Set(0)
+	r.setStatus(func(s *Status) { s.Connected, s.Searching, s.Since, s.LastError = false, false, time.Now(), err })
+	if err != nil {
+		r.log.Warn("source connection lost", "err", err)
+	}
+}
+
+// pause waits before the next attempt to connect: nothing the first time, then longer and longer.
+func (r *Reader) pause(ctx context.Context) error {
+	r.failures++
+	if r.failures == 1 {
+		return ctx.Err()
+	}
+	d := min(minBackoff<<min(r.failures-2, 10), maxBackoff)
+	d = d/2 + rand.N(d)
+	r.o.BeforeWait()
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

@@ -1,0 +1,100 @@
+package binlog
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/go-mysql-org/go-mysql/mysql"
+
+	"outbox-relay/binlog/gtid"
+)
+
+// Server is what a MySQL server says of itself: the facts that decide whether and from where it can be read.
+type Server struct {
+	Address        string
+	Version        string // @@version
+	VersionComment string
+	UUID           gtid.UUID
+	LogBin         bool
+	Format         string // @@global.binlog_format
+	RowImage       string // @@global.binlog_row_image
+	RowMetadata    string // @@global.binlog_row_metadata
+	GTIDMode       string
+	ExpireSeconds  int64 // @@global.binlog_expire_logs_seconds; 0 = never
+	FoldCase       bool  // table names are stored and compared in lower case
+	Executed       *gtid.Set
+	Purged         *gtid.Set
+}
+
+// Inspect connects to a server and asks for its state. It blocks as Dial does.
+func Inspect(ctx context.Context, l Login) (*Server, error) {
+	c, err := Dial(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Server(l.Address)
+}
+
+// Server asks the server for its state. A MariaDB server is refused with a *SourceError.
+func (c *Conn) Server(address string) (*Server, error) {
+	v := c.GetServerVersion()
+	if strings.Contains(strings.ToLower(v), "mariadb") {
+		return nil, &SourceError{Reason: ReasonUnsupportedServer, Detail: fmt.Sprintf("the server at %s is MariaDB (%s), whose binlog differs", address, v), Hint: "point source.address at MySQL 8.0 or later"}
+	}
+	r, err := c.Execute(`SELECT @@version, @@version_comment, @@server_uuid, @@global.log_bin, @@global.binlog_format, @@global.binlog_row_image,
+ @@global.gtid_mode, @@global.lower_case_table_names, @@global.gtid_executed, @@global.gtid_purged`)
+	if err != nil {
+		return nil, fmt.Errorf("asking %s for its state: %w", address, err)
+	}
+	s := &Server{Address: address}
+	s.Version, s.VersionComment = text(r, 0), text(r, 1)
+	if s.UUID, err = gtid.ParseUUID(text(r, 2)); err != nil {
+		return nil, fmt.Errorf("server_uuid of %s: %w", address, err)
+	}
+	s.LogBin = text(r, 3) == "1"
+	s.Format, s.RowImage, s.GTIDMode = text(r, 4), text(r, 5), text(r, 6)
+	s.FoldCase = text(r, 7) != "0"
+	if s.Executed, err = gtid.ParseSet(text(r, 8)); err != nil {
+		return nil, fmt.Errorf("gtid_executed of %s: %w", address, err)
+	}
+	if s.Purged, err = gtid.ParseSet(text(r, 9)); err != nil {
+		return nil, fmt.Errorf("gtid_purged of %s: %w", address, err)
+	}
+	if strings.HasPrefix(s.Version, "5.") {
+		return nil, &SourceError{Reason: ReasonUnsupportedServer, Detail: fmt.Sprintf("the server at %s is MySQL %s", address, s.Version), Hint: "use MySQL 8.0 or later"}
+	}
+	r, err = c.Execute("SELECT @@global.binlog_row_metadata, @@global.binlog_expire_logs_seconds")
+	if err != nil {
+		return nil, fmt.Errorf("asking %s for its binlog settings: %w", address, err)
+	}
+	s.RowMetadata = text(r, 0)
+	s.ExpireSeconds, _ = r.GetInt(0, 1)
+	return s, nil
+}
+
+func text(r *mysql.Result, column int) string {
+	s, _ := r.GetString(0, column)
+	if s == "" {
+		if n, err := r.GetInt(0, column); err == nil && r.Values[0][column].Type != mysql.FieldValueTypeString {
+			return fmt.Sprint(n)
+		}
+	}
+	return s
+}
+
+// usable returns the reason why the server cannot be read at all, or nil.
+func (s *Server) usable() error {
+	switch {
+	case !s.LogBin:
+		return &SourceError{Reason: ReasonBinlogOff, Detail: fmt.Sprintf("the server at %s writes no binlog (log_bin=OFF)", s.Address), Hint: "start it with --log-bin"}
+	case s.GTIDMode != "ON":
+		return &SourceError{Reason: ReasonGTIDMode, Detail: fmt.Sprintf("the server at %s runs with gtid_mode=%s", s.Address, s.GTIDMode), Hint: "switch it to gtid_mode=ON with enforce_gtid_consistency=ON"}
+	case s.Format != "ROW":
+		return &SourceError{Reason: ReasonFormat, Detail: fmt.Sprintf("the server at %s runs with binlog_format=%s", s.Address, s.Format), Hint: "SET PERSIST binlog_format = 'ROW';"}
+	case s.RowMetadata != "FULL":
+		return &SourceError{Reason: ReasonColumnsUnknown, Detail: fmt.Sprintf("the server at %s runs with binlog_row_metadata=%s, so its binlog names no columns", s.Address, s.RowMetadata), Hint: "SET PERSIST binlog_row_metadata = 'FULL';"}
+	}
+	return nil
+}

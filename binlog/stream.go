@@ -1,0 +1,337 @@
+package binlog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"outbox-relay/binlog/event"
+	"outbox-relay/binlog/gtid"
+)
+
+// read takes events until there is a step to hand on.
+func (r *Reader) read() (*Transaction, error) {
+	for {
+		if !r.group.open && r.hasPending() && (r.pendingCount >= maxPending || !r.pk.ready()) {
+			return r.emitStep(), nil
+		}
+		ev, err := r.pk.next()
+		if err != nil {
+			return nil, err
+		}
+		r.advance(&ev.Header)
+		tx, err := r.handle(&ev)
+		if tx != nil || err != nil {
+			return tx, err
+		}
+	}
+}
+
+// advance follows the position within the file. Positions in headers have 32 bits and wrap beyond 4 GiB; artificial events carry 0.
+func (r *Reader) advance(h *event.Header) {
+	if h.LogPos == 0 || h.Flags&event.FlagArtificial != 0 {
+		return
+	}
+	pos := r.pos&^0xffffffff | uint64(h.LogPos)
+	if pos < r.pos {
+		pos += 1 << 32
+	}
+	r.pos = pos
+}
+
+// handle processes one event of the stream or of a payload. It returns a step when the event ends a transaction with rows.
+func (r *Reader) handle(ev *raw) (*Transaction, error) {
+	switch ev.Type {
+	case event.TypeTableMap:
+		return nil, r.tableMap(ev)
+	case event.TypeWriteRows, event.TypeWriteRowsV1, event.TypeUpdateRows, event.TypeUpdateRowsV1,
+		event.TypeDeleteRows, event.TypeDeleteRowsV1, event.TypePartialUpdateRows:
+		return nil, r.rows(ev)
+	case event.TypeTransactionPayload:
+		return r.payload(ev)
+	case event.TypeRowsQuery, event.TypeIgnorable, event.TypeIntVar, event.TypeRand, event.TypeUserVar, event.TypeStop,
+		event.TypeAppendBlock, event.TypeBeginLoadQuery, event.TypeDeleteFile, event.TypeTransactionContext, event.TypeViewChange, event.TypePreviousGTIDs:
+		return nil, ev.skip()
+	case event.TypeQuery, event.TypeExecuteLoadQuery:
+		return r.query(ev)
+	}
+	if ev.Big != nil {
+		if !ev.Type.Known() && ev.Flags&event.FlagIgnorable != 0 {
+			return nil, ev.Big.Skip()
+		}
+		return nil, fmt.Errorf("%w: %s of %d bytes", errCorrupt, ev.Type, ev.Size)
+	}
+	switch ev.Type {
+	case event.TypeGTID, event.TypeGTIDTagged, event.TypeAnonymousGTID:
+		return nil, r.beginGroup(ev)
+	case event.TypeXID:
+		if err := r.inGroup(ev.Type); err != nil {
+			return nil, err
+		}
+		return r.commit(r.group.rows), nil
+	case event.TypeXAPrepare:
+		return r.xaPrepare(ev.Body)
+	case event.TypeRotate:
+		return nil, r.rotate(ev)
+	case event.TypeFormatDescription:
+		return nil, r.formatDescription(ev.Body)
+	case event.TypeHeartbeat, event.TypeHeartbeatV2:
+		return r.heartbeat(), nil
+	case event.TypeIncident:
+		return nil, r.incident(ev.Body)
+	}
+	if ev.Flags&event.FlagIgnorable != 0 {
+		return nil, nil
+	}
+	return nil, r.stop(ReasonUnknownEvent, fmt.Sprintf("the binlog holds an event of unknown type %d (%s) at %s:%d", ev.Type, ev.Type, r.file, r.pos), "use a relay that knows this server version", nil)
+}
+
+// skip forgets the event's body.
+func (ev *raw) skip() error {
+	if ev.Big != nil {
+		return ev.Big.Skip()
+	}
+	return nil
+}
+
+// stop makes the error for a condition that time cannot heal, naming the open transaction.
+func (r *Reader) stop(reason Reason, detail, hint string, err error) error {
+	e := &SourceError{Reason: reason, Detail: detail, Hint: hint, Err: err}
+	if r.group.open {
+		e.GTID = r.group.gtid.String()
+	}
+	return e
+}
+
+func (r *Reader) inGroup(t event.Type) error {
+	if !r.group.open {
+		return r.stop(ReasonUnknownEvent, fmt.Sprintf("%s outside a transaction at %s:%d", t, r.file, r.pos), "report it with this part of the binlog", nil)
+	}
+	return nil
+}
+
+func (r *Reader) beginGroup(ev *raw) error {
+	g, err := event.ParseGTID(ev.Type, ev.Body, &r.tags)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errCorrupt, err)
+	}
+	if g.Anonymous {
+		return r.stop(ReasonGTIDMode, fmt.Sprintf("the binlog holds a transaction without GTID at %s:%d", r.file, r.pos), "switch the server to gtid_mode=ON and start behind it", nil)
+	}
+	if r.group.open {
+		return r.stop(ReasonUnknownEvent, fmt.Sprintf("transaction %s begins at %s:%d before the one before ended", g.GTID, r.file, r.pos), "report it with this part of the binlog", nil)
+	}
+	r.progress()
+	r.group.begin(g.GTID, int64(g.OriginalCommit), g.MayHaveStatements)
+	return nil
+}
+
+func (r *Reader) rotate(ev *raw) error {
+	rot, err := event.ParseRotate(ev.Body)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errCorrupt, err)
+	}
+	if ev.Flags&event.FlagArtificial != 0 {
+		r.group.drop() // a group that was cut off in the file before is sent again from its start
+	}
+	r.file, r.pos = string(rot.File), rot.Position
+	return nil
+}
+
+func (r *Reader) formatDescription(body []byte) error {
+	if _, err := event.ParseFormatDescription(body); err != nil {
+		return r.stop(ReasonUnsupportedServer, fmt.Sprintf("the binlog %s has a format that is not known", r.file), "use a relay that knows this server version", err)
+	}
+	return nil
+}
+
+func (r *Reader) heartbeat() *Transaction {
+	r.progress()
+	if r.group.open {
+		return nil
+	}
+	return r.emitStep()
+}
+
+func (r *Reader) incident(body []byte) error {
+	inc, err := event.ParseIncident(body)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errCorrupt, err)
+	}
+	return r.stop(ReasonIncident, fmt.Sprintf("the server reports lost events: incident %d (%s) at %s:%d", inc.Number, inc.Message, r.file, r.pos), "rows may be missing: compare the outbox with the topics, then set the checkpoint behind it", nil)
+}
+
+func (r *Reader) tableMap(ev *raw) error {
+	if err := r.inGroup(ev.Type); err != nil {
+		return err
+	}
+	body := ev.Body
+	if ev.Big != nil {
+		var err error
+		if body, err = r.readWhole(ev.Big); err != nil {
+			return err
+		}
+	}
+	id, schema, table, err := event.TableMapName(body)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errCorrupt, err)
+	}
+	m := tableMap{id: id}
+	if w := r.watched.find(schema, table); w != nil {
+		if m.table, err = w.columnsOf(body); err != nil {
+			return fmt.Errorf("%w: %w", errCorrupt, err)
+		}
+	}
+	r.group.maps = append(r.group.maps, m)
+	return nil
+}
+
+// readWhole reads a large event that must be kept as a whole.
+func (r *Reader) readWhole(b bigBody) ([]byte, error) {
+	if int64(b.Len()) > r.o.RowLimit {
+		return nil, fmt.Errorf("%w: event of %d bytes", errCorrupt, b.Len())
+	}
+	body := make([]byte, b.Len())
+	if _, err := io.ReadFull(b, body); err != nil {
+		return nil, err
+	}
+	return body, b.Skip()
+}
+
+// rowsHeadSize is how much of a row event tells its table and flags.
+const rowsHeadSize = 8
+
+func (r *Reader) rows(ev *raw) error {
+	if err := r.inGroup(ev.Type); err != nil {
+		return err
+	}
+	var big [rowsHeadSize]byte
+	head := ev.Body
+	if ev.Big != nil {
+		if _, err := io.ReadFull(ev.Big, big[:]); err != nil {
+			return err
+		}
+		head = big[:]
+	}
+	id, flags, err := event.RowsTableID(head)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errCorrupt, err)
+	}
+	table, known := r.group.table(id)
+	if !known && id != event.DummyTableID {
+		return r.stop(ReasonUnknownEvent, fmt.Sprintf("%s for table id %d without a table map at %s:%d", ev.Type, id, r.file, r.pos), "report it with this part of the binlog", nil)
+	}
+	err = r.keepRows(ev, table, big[:])
+	if flags&event.RowsStatementEnd != 0 {
+		r.group.maps = r.group.maps[:0]
+	}
+	return err
+}
+
+// keepRows puts an insert into a watched table into the log and forgets everything else. bigHead is what was read of a large event already.
+func (r *Reader) keepRows(ev *raw, table *event.Table, bigHead []byte) error {
+	if table == nil {
+		return ev.skip()
+	}
+	switch ev.Type {
+	case event.TypeWriteRows, event.TypeWriteRowsV1:
+	case event.TypeDeleteRows, event.TypeDeleteRowsV1:
+		r.metrics.ignored.WithLabelValues(table.Schema+"."+table.Name, "delete").Inc()
+		return ev.skip()
+	default:
+		r.metrics.ignored.WithLabelValues(table.Schema+"."+table.Name, "update").Inc()
+		return ev.skip()
+	}
+	log := r.group.rows
+	var err error
+	switch {
+	case ev.Big == nil && int64(len(ev.Body)) <= r.o.RowLimit:
+		err = log.add(table, byte(ev.Type), ev.Body)
+	case ev.Big == nil:
+		err = log.addTooLarge(table, byte(ev.Type), uint64(len(ev.Body)))
+	case int64(ev.Big.Len()) <= r.o.RowLimit:
+		err = log.addFrom(table, byte(ev.Type), len(bigHead)+ev.Big.Len(), io.MultiReader(bytes.NewReader(bigHead), ev.Big))
+		if err == nil {
+			err = ev.Big.Skip()
+		}
+	default:
+		size := uint64(len(bigHead) + ev.Big.Len())
+		if err = ev.Big.Skip(); err == nil {
+			err = log.addTooLarge(table, byte(ev.Type), size)
+		}
+	}
+	r.metrics.spooled.Set(float64(r.spool.used))
+	return err
+}
+
+func (r *Reader) commit(rows *rowLog) *Transaction {
+	g := &r.group
+	r.seen.Add(g.gtid)
+	r.addPending(gtid.Range{UUID: g.gtid.UUID, Tag: g.gtid.Tag, First: g.gtid.Number, Last: g.gtid.Number})
+	r.endGroup()
+	if rows.entries == 0 {
+		return nil
+	}
+	return r.emitRows(rows)
+}
+
+// endGroup closes the group and counts it.
+func (r *Reader) endGroup() {
+	r.group.open = false
+	r.group.maps = r.group.maps[:0]
+	r.pendingCount++
+	r.pendingTime = r.group.commitMicros
+	r.metrics.transactions.Inc()
+}
+
+func (r *Reader) addPending(g gtid.Range) {
+	if n := len(r.pending); n > 0 {
+		p := &r.pending[n-1]
+		if p.Last+1 == g.First && p.UUID == g.UUID && p.Tag == g.Tag {
+			p.Last = g.Last
+			return
+		}
+	}
+	r.pending = append(r.pending, g)
+}
+
+func (r *Reader) hasPending() bool { return r.pendingCount > 0 }
+
+// emitStep hands on the stretch of transactions without watched rows.
+func (r *Reader) emitStep() *Transaction {
+	t := &r.tx
+	t.Ranges, r.pending = append(t.Ranges[:0], r.pending...), r.pending[:0]
+	t.Transactions, r.pendingCount = r.pendingCount, 0
+	t.CommitMicros = r.pendingTime
+	t.GTID, t.GTIDText, t.HasRows = gtid.GTID{}, t.GTIDText[:0], false
+	t.rows.stop()
+	t.File, t.Position = r.file, r.pos
+	t.CaughtUp = r.caughtUp()
+	if r.pk != nil {
+		r.metrics.readBytes.Add(float64(r.pk.bytes - r.pk.counted))
+		r.pk.counted = r.pk.bytes
+	}
+	return t
+}
+
+func (r *Reader) emitRows(rows *rowLog) *Transaction {
+	t := r.emitStep()
+	t.GTID, t.HasRows = r.group.gtid, true
+	t.GTIDText = t.GTID.AppendText(t.GTIDText)
+	t.rows.start(rows)
+	return t
+}
+
+// caughtUp reports whether everything that was executed at connect has been read and the connection stands.
+func (r *Reader) caughtUp() bool {
+	if r.pk == nil {
+		return false
+	}
+	if r.target != nil && !r.pk.ready() && r.seen.ContainsSet(r.target) {
+		r.target = nil
+	}
+	return r.target == nil
+}
+
+var errUnfinished = errors.New("payload ends inside its transaction")

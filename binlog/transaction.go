@@ -1,0 +1,141 @@
+package binlog
+
+import (
+	"fmt"
+
+	"outbox-relay/binlog/event"
+	"outbox-relay/binlog/gtid"
+)
+
+// Transaction is one step of the source: a committed transaction with rows of watched tables, or a stretch of others that only
+// moves the position. It belongs to the Reader and is valid until the next call of Next.
+type Transaction struct {
+	// Ranges are the GTIDs that the position gains once everything before this step and the rows of this step are done. They include
+	// the transactions without watched rows that were read since the step before. Empty only when the step just tells CaughtUp.
+	Ranges []gtid.Range
+	// GTID names the transaction whose rows follow: of an XA transaction its XA COMMIT. Zero when there are no rows.
+	GTID gtid.GTID
+	// GTIDText is GTID as text.
+	GTIDText []byte
+	// CommitMicros is when the transaction (or the last one of the stretch) committed on the server that executed it first, in µs since 1970 UTC.
+	CommitMicros int64
+	// Transactions is how many the step stands for.
+	Transactions int
+	// CaughtUp is set when the source had nothing more to send at this point.
+	CaughtUp bool
+	// HasRows is set when NextRow will give at least one row.
+	HasRows bool
+	// File and Position are where the step ended in the server's binlog, for people.
+	File     string
+	Position uint64
+
+	rows rowWalk
+}
+
+// Row is one inserted row of a watched table.
+type Row struct {
+	Table *event.Table
+	// Cells are the row's columns in table order; they and their bytes are valid until the next row.
+	Cells []event.Cell
+	// Number counts the rows of watched tables in the transaction, from 0.
+	Number int
+	// Size is the row's size in bytes in the binlog.
+	Size int
+}
+
+// RowTooLargeError reports a row beyond the row limit. Its values are gone.
+type RowTooLargeError struct {
+	Table  string
+	GTID   string
+	Number int
+	Size   uint64 // of its row event
+}
+
+func (e *RowTooLargeError) Error() string {
+	return fmt.Sprintf("row %d of %s in transaction %s needs %d bytes, more than limits.row", e.Number, e.Table, e.GTID, e.Size)
+}
+
+// rowWalk walks the rows of the log of a committed transaction.
+type rowWalk struct {
+	log    logReader
+	entry  entry
+	rows   event.Rows
+	cells  []event.Cell
+	inside bool // rows belong to entry
+	number int
+}
+
+func (w *rowWalk) start(l *rowLog) {
+	page := w.log.page
+	if cap(page) > keepBuffer {
+		page = nil
+	}
+	w.log = logReader{log: l, page: page}
+	w.inside, w.number = false, 0
+}
+
+// stop makes the walk empty.
+func (w *rowWalk) stop() {
+	w.log.log, w.inside = nil, false
+}
+
+// NextRow gives the next row of the transaction, or false after the last one. Errors: a *RowTooLargeError, after which NextRow may be
+// called again for the rows behind it; a *SourceError when the row cannot be decoded; others when the spool file cannot be read.
+func (t *Transaction) NextRow(r *Row) (bool, error) {
+	w := &t.rows
+	for {
+		if w.inside {
+			from := w.rows.Offset()
+			if w.rows.Next(w.cells) {
+				r.Table, r.Cells, r.Number, r.Size = w.entry.table, w.cells, w.number, w.rows.Offset()-from
+				w.number++
+				return true, nil
+			}
+			if err := w.rows.Err(); err != nil {
+				return false, t.corrupt(err)
+			}
+			w.inside = false
+		}
+		if w.log.log == nil {
+			return false, nil
+		}
+		ok, err := w.log.next(&w.entry)
+		if err != nil || !ok {
+			return false, err
+		}
+		if w.entry.tooLarge > 0 {
+			e := &RowTooLargeError{Table: w.entry.table.Schema + "." + w.entry.table.Name, GTID: t.GTID.String(), Number: w.number, Size: w.entry.tooLarge}
+			w.number++
+			return false, e
+		}
+		if err := w.open(); err != nil {
+			return false, t.corrupt(err)
+		}
+	}
+}
+
+// open begins the rows of the entry.
+func (w *rowWalk) open() error {
+	h, err := event.ParseRowsHeader(event.Type(w.entry.kind), w.entry.body)
+	if err != nil {
+		return err
+	}
+	if err := w.rows.Reset(w.entry.table, h, w.entry.body); err != nil {
+		return err
+	}
+	if n := len(w.entry.table.Columns); cap(w.cells) < n {
+		w.cells = make([]event.Cell, n)
+	} else {
+		w.cells = w.cells[:n]
+	}
+	w.inside = true
+	return nil
+}
+
+func (t *Transaction) corrupt(err error) error {
+	return &SourceError{
+		Reason: ReasonCorrupt, GTID: t.GTID.String(), Err: err,
+		Detail: fmt.Sprintf("a row of %s.%s cannot be decoded", t.rows.entry.table.Schema, t.rows.entry.table.Name),
+		Hint:   "compare with mysqlbinlog -vv and report it",
+	}
+}

@@ -1,0 +1,87 @@
+package binlog
+
+import (
+	"fmt"
+
+	"outbox-relay/binlog/event"
+	"outbox-relay/binlog/gtid"
+)
+
+// xaPrepare ends a group by XA_PREPARE: committed when it is one-phase, else only prepared.
+func (r *Reader) xaPrepare(body []byte) (*Transaction, error) {
+	if err := r.inGroup(event.TypeXAPrepare); err != nil {
+		return nil, err
+	}
+	p, err := event.ParseXAPrepare(body)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errCorrupt, err)
+	}
+	if p.OnePhase {
+		return r.commit(r.group.rows), nil
+	}
+	g := &r.group
+	b := &branch{}
+	if old := r.branches[p.Branch]; old != nil {
+		// The branch ended unseen (sql_log_bin=0) and its name is used again. Its rows are void, its GTIDs go with the new one.
+		b.prepared = old.prepared
+		if old.rows != nil {
+			old.rows.discard()
+		}
+	}
+	b.prepared = append(b.prepared, gtid.Range{UUID: g.gtid.UUID, Tag: g.gtid.Tag, First: g.gtid.Number, Last: g.gtid.Number})
+	if g.rows.entries > 0 {
+		if err := g.rows.hold(); err != nil {
+			return nil, err
+		}
+		b.rows, g.rows = g.rows, r.newLog()
+	}
+	r.branches[p.Branch] = b
+	r.metrics.xaPending.Set(float64(len(r.branches)))
+	// The position of this reader has the PREPARE, so that a reconnect does not read it again; the steps handed on do not,
+	// so that a restart does.
+	r.seen.Add(g.gtid)
+	g.open = false
+	g.maps = g.maps[:0]
+	r.metrics.transactions.Inc()
+	return nil, nil
+}
+
+// xaStatement handles the XA statements of the stream.
+func (r *Reader) xaStatement(text []byte) (*Transaction, error) {
+	x, err := event.ParseXAStatement(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errCorrupt, err)
+	}
+	switch x.Verb {
+	case event.XAStart:
+		r.group.begun = true
+		return nil, nil
+	case event.XAEnd:
+		return nil, nil
+	}
+	b := r.branches[x.Branch]
+	if b == nil {
+		if x.Verb == event.XACommit && !r.o.SkipUnknownXA {
+			return nil, r.stop(ReasonUnknownXA, fmt.Sprintf("XA COMMIT of branch %s, which was prepared before the relay's first position: its outbox rows, if any, are unknown", x.Branch),
+				"check the branch's rows by hand, then go on with on_unknown_xa: skip", nil)
+		}
+		if x.Verb == event.XACommit {
+			r.metrics.unknownXA.Inc()
+		}
+		return r.commit(r.group.rows), nil
+	}
+	delete(r.branches, x.Branch)
+	r.metrics.xaPending.Set(float64(len(r.branches)))
+	for _, p := range b.prepared {
+		r.addPending(p)
+	}
+	if b.rows == nil {
+		return r.commit(r.group.rows), nil
+	}
+	if x.Verb == event.XARollback {
+		b.rows.discard()
+		return r.commit(r.group.rows), nil
+	}
+	r.lent = b.rows
+	return r.commit(b.rows), nil
+}
