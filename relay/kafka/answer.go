@@ -1,0 +1,344 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// errNoAnswer is the error of a batch that is missing in the answer to its request.
+var errNoAnswer = errors.New("the broker's answer does not name the partition")
+
+// complete takes the answer to a request, or the error that came instead. It runs in sarama's reader of the connection, or in the
+// sender when the request could not be sent; so it must not call the broker and must not block.
+func (p *Publisher) complete(r *request, resp *sarama.ProduceResponse, err error) {
+	p.mu.Lock()
+	s := r.sender
+	if i := slices.Index(s.requests, r); i >= 0 {
+		s.requests = slices.Delete(s.requests, i, i+1)
+	}
+	local := err != nil && isEncoding(err)
+	if err != nil && !local {
+		p.lost(s, r.link, err)
+	}
+	var acked []*batch
+	for i, part := range r.parts {
+		part.flying = nil
+		var answer *sarama.ProduceResponseBlock
+		if resp != nil {
+			answer = resp.Blocks[part.topic.name][part.index]
+		}
+		switch {
+		case local:
+			p.unencodable(part, len(r.parts) == 1, err)
+		case answer == nil:
+			p.unanswered(part, err)
+		default:
+			if p.answered(part, answer, resp.NodeEndpoints) {
+				acked = append(acked, r.batches[i])
+			}
+		}
+		p.kick(part)
+	}
+	if len(s.ready) > 0 {
+		s.notify()
+	}
+	p.unlock()
+	if len(acked) > 0 {
+		p.acknowledge(acked, r)
+	}
+}
+
+// isEncoding tells whether the request never left sarama, and the connection is still good.
+func isEncoding(err error) bool {
+	var e sarama.PacketEncodingError
+	return errors.As(err, &e)
+}
+
+// lost drops a connection after an error. Part of a request may be on the wire, so it can never be used again.
+func (p *Publisher) lost(s *sender, l *link, err error) {
+	l.cut()
+	p.failed(err)
+	p.metrics.errors[classTransient].Inc()
+	if s.link == l && s.lastErr == nil && !p.closed {
+		s.lastErr = err
+		p.o.Logger.Warn("connection to broker lost", "broker", s.node.addr, "err", err)
+	}
+	s.notify()
+}
+
+// unanswered puts a batch back whose fate is unknown: it is sent again as it is.
+func (p *Publisher) unanswered(part *partition, err error) {
+	if err == nil {
+		err = errNoAnswer
+		p.failed(err)
+	}
+	b := part.queue[0]
+	b.unknown = true
+	p.again(part, retryMin, retryMax)
+	p.want(part.topic, 0)
+}
+
+// again puts the head back for a resend after a while.
+func (p *Publisher) again(part *partition, low, high time.Duration) {
+	b := part.queue[0]
+	b.attempts++
+	part.pending += b.size
+	part.notBefore = time.Now().Add(backoff(part.failures, low, high))
+	part.failures++
+}
+
+// unencodable treats a request that sarama could not encode. The guilty batch is found by sending each alone, then the guilty record by
+// splitting.
+func (p *Publisher) unencodable(part *partition, alone bool, err error) {
+	b := part.queue[0]
+	part.pending += b.size
+	switch {
+	case !alone:
+		b.alone = true
+	case b.count > 1:
+		part.unnumber(b)
+		p.divide(part, []int{b.count / 2})
+	default:
+		p.refuse(part, ReasonRefused, err)
+	}
+}
+
+// answered treats the answer to the head of a partition. True means that it is acknowledged.
+func (p *Publisher) answered(part *partition, a *sarama.ProduceResponseBlock, endpoints []*sarama.ProduceResponseNodeEndpoint) bool {
+	v, known := judge(a.Err)
+	b := part.queue[0]
+	if v.class == classOK {
+		part.pop()
+		part.failures = 0
+		part.notBefore = time.Time{}
+		p.recovered(part)
+		return true
+	}
+	p.metrics.errors[v.class].Inc()
+	err := answerError(a)
+	p.failed(fmt.Errorf("%s partition %d: %w", part.topic.name, part.index, err))
+	if !known {
+		p.o.Logger.Error("unknown error code from broker, trying again", "topic", part.topic.name, "partition", part.index, "err", err)
+	}
+	if v.refresh {
+		p.lead(part, a, endpoints)
+		p.want(part.topic, 0)
+	}
+	unknownBefore := b.unknown
+	b.unknown = b.unknown || v.maybeAppended
+	now := time.Now()
+	switch v.class {
+	case classTransient:
+		if v.aside && !part.aside {
+			part.aside = true
+			p.house(part)
+		}
+		if v.stall != "" && part.failures > 3 {
+			p.stallPart(part, v.stall, now)
+		}
+		p.again(part, retryMin, retryMax)
+	case classConfiguration:
+		if part.failures > 3 || v.stall != StallMissing {
+			p.stallPart(part, v.stall, now)
+		}
+		p.again(part, retrySlowMin, retrySlowMax)
+	case classProducerState:
+		p.renew(part, v.newID, err)
+	case classPoison:
+		p.refused(part, v, a, unknownBefore, err)
+	case classFatal:
+		part.pending += b.size
+		p.die(&FatalError{Topic: part.topic.name, Partition: part.index, Err: err})
+	}
+	return false
+}
+
+// answerError is the code of an answer with the broker's words.
+func answerError(a *sarama.ProduceResponseBlock) error {
+	if a.ErrorMessage != nil && *a.ErrorMessage != "" {
+		return fmt.Errorf("%w (%s)", a.Err, *a.ErrorMessage)
+	}
+	return a.Err
+}
+
+// renew begins a new epoch after the broker's and our idea of sequences differ, and sends the same records again. If the batch was sent
+// before with an unknown fate, it may be in the log already, which the new epoch cannot recognise.
+func (p *Publisher) renew(part *partition, newID bool, err error) {
+	b := part.queue[0]
+	p.bump(part, newID)
+	p.again(part, retryMin, retryMax)
+	p.o.Logger.Warn("new producer epoch", "topic", part.topic.name, "partition", part.index, "possible_duplicates", b.unknown, "err", err)
+}
+
+// bump gives the partition a new epoch or has a new producer id asked for.
+func (p *Publisher) bump(part *partition, newID bool) {
+	b := part.queue[0]
+	if b.unknown {
+		p.metrics.duplicates.Add(float64(b.count))
+		b.unknown = false
+	}
+	p.metrics.epochs.Inc()
+	old := part.pid
+	if !part.bump(newID) {
+		if p.producer == old {
+			p.producer = noProducer
+		}
+		p.control.notify()
+	}
+}
+
+// refused treats a batch that was refused for a record in it: it is not in the log by this attempt.
+func (p *Publisher) refused(part *partition, v verdict, a *sarama.ProduceResponseBlock, unknownBefore bool, err error) {
+	b := part.queue[0]
+	part.pending += b.size
+	if unknownBefore {
+		p.bump(part, false) // an earlier attempt may be in the log, so its sequences are not free
+	} else {
+		part.unnumber(b)
+	}
+	if v.reason == ReasonTooLarge {
+		p.wantLimits(part.topic)
+	}
+	if b.count == 1 {
+		reason := v.reason
+		if e := a.RecordErrors; len(e) > 0 && e[0].BatchIndexErrorMessage != nil {
+			err = fmt.Errorf("%w (%s)", a.Err, *e[0].BatchIndexErrorMessage)
+		}
+		p.refuse(part, reason, err)
+		return
+	}
+	p.divide(part, cuts(b.count, a.RecordErrors))
+}
+
+// cuts says where to split a refused batch: around the first record that the broker names, else in the middle. The named record is sent
+// alone, so a record is never given up without an answer of its own.
+func cuts(n int, named []sarama.ProduceResponseRecordError) []int {
+	guilty := n
+	for _, e := range named {
+		if i := int(e.BatchIndex); i >= 0 {
+			guilty = min(guilty, i)
+		}
+	}
+	if guilty >= n {
+		return []int{n / 2}
+	}
+	var at []int
+	for _, i := range []int{guilty, guilty + 1} {
+		if i > 0 && i < n {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// divide splits the head; the parts get numbers when they are sent.
+func (p *Publisher) divide(part *partition, at []int) {
+	b := part.queue[0]
+	part.pending -= b.size
+	parts := b.split(&p.chunks, at)
+	for _, b := range parts {
+		part.pending += b.size
+	}
+	part.replaceHead(parts)
+}
+
+// refuse declares the only record of the head poison.
+func (p *Publisher) refuse(part *partition, reason string, err error) {
+	b := part.queue[0]
+	b.poison = p.poisonOf(b.first(), part.topic.name, part.index, reason, err)
+}
+
+// die ends Run.
+func (p *Publisher) die(err error) {
+	if p.fatal == nil {
+		p.fatal = err
+	}
+	p.stop()
+}
+
+// recovered ends what an acknowledgement ends: a stall, and the use of the second connection.
+func (p *Publisher) recovered(part *partition) {
+	if part.aside {
+		part.aside = false
+		p.house(part)
+	}
+	if part.stall != "" {
+		part.stall = ""
+		p.o.Logger.Info("partition goes on", "topic", part.topic.name, "partition", part.index)
+	}
+	if part.topic.stall != "" {
+		part.topic.stall = ""
+	}
+}
+
+// acknowledge reports batches and gives their memory back.
+func (p *Publisher) acknowledge(acked []*batch, r *request) {
+	p.ackMu.Lock()
+	p.seqs = p.seqs[:0]
+	for _, b := range acked {
+		for _, chunk := range b.chunks {
+			for len(chunk) > 0 {
+				var e entry
+				e, chunk = firstEntry(chunk)
+				p.seqs = append(p.seqs, e.seq())
+			}
+		}
+	}
+	p.o.Acked(p.seqs)
+	p.ackMu.Unlock()
+
+	p.mu.Lock()
+	defer p.unlock()
+	for _, b := range acked {
+		t := r.parts[slices.Index(r.batches, b)].topic
+		p.outstanding -= b.count
+		t.routed -= b.count
+		t.metrics.records.Add(float64(b.count))
+		t.metrics.bytes.Add(float64(b.size))
+		b.release(&p.chunks)
+		if t.routed == 0 && t.grown > 0 {
+			p.route(t)
+		}
+	}
+	p.wakePublish()
+	p.progress()
+}
+
+// failed remembers an error for [Stats].
+func (p *Publisher) failed(err error) {
+	p.lastErr, p.lastErrAt = err, time.Now()
+}
+
+// stallPart notes that a partition stands still.
+func (p *Publisher) stallPart(part *partition, reason string, now time.Time) {
+	if part.stall == reason || part.stall == StallPoison {
+		return
+	}
+	if part.stall == "" {
+		part.since = now
+	}
+	part.stall = reason
+	p.o.Logger.Warn("partition stands still", "topic", part.topic.name, "partition", part.index, "reason", reason, "err", p.lastErr)
+}
+
+// lead follows a broker's hint about the new leader, without waiting for metadata (KIP-951).
+func (p *Publisher) lead(part *partition, a *sarama.ProduceResponseBlock, endpoints []*sarama.ProduceResponseNodeEndpoint) {
+	hint := a.CurrentLeader
+	if hint == nil || hint.LeaderID < 0 || hint.LeaderEpoch <= part.leaderEpoch {
+		return
+	}
+	for _, e := range endpoints {
+		if e.NodeID == hint.LeaderID {
+			p.node(e.NodeID, hostPort(e.Host, e.Port))
+		}
+	}
+	if p.nodes[hint.LeaderID] == nil {
+		return
+	}
+	part.leader, part.leaderEpoch = hint.LeaderID, hint.LeaderEpoch
+	p.house(part)
+}

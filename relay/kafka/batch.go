@@ -1,0 +1,116 @@
+package kafka
+
+import (
+	"iter"
+	"time"
+)
+
+// maxDelta bounds the distance of timestamps within a batch, in milliseconds: sarama keeps it as a time.Duration.
+const maxDelta = 1e12
+
+// batch is a run of records of one partition that is sent as one record batch, or of one topic while its partitions are not known.
+// Once it was sent its records never change, unless the broker refused it and it cannot be in the log.
+type batch struct {
+	chunks   [][]byte
+	count    int
+	headers  int
+	size     int   // exact size on the wire before compression
+	base     int64 // timestamp of the first record, milliseconds
+	latest   int64 // highest timestamp
+	openedAt time.Time
+
+	// sealed: nothing more is added, it was sent or split.
+	sealed bool
+	// poison is set for the single record that a check has refused. Such a batch is never sent.
+	poison *PoisonError
+
+	// Numbers of the idempotent producer, given at the first send and kept while the fate is unknown.
+	numbered bool
+	pid      int64
+	epoch    int16
+	sequence int32
+	// unknown: an attempt was made whose fate is not known, so the records may be in the log.
+	unknown  bool
+	attempts int
+	// alone: sent in a request of its own, since a request with it could not be encoded.
+	alone bool
+}
+
+// fits tells whether a record may join under the limits of size, which is exact, and of counts.
+func (b *batch) fits(body int, millis int64, headers, limit int) bool {
+	if b.sealed || b.poison != nil || b.count >= maxRequestRecords || b.headers+headers > maxRequestHeaders {
+		return false
+	}
+	delta := millis - b.base
+	return delta < maxDelta && delta > -maxDelta && b.size+recordSize(body, delta, int64(b.count)) <= limit
+}
+
+// add gives room of n bytes for the entry of one more record and counts the record.
+func (b *batch) add(c *chunks, n, body int, millis int64, headers int) []byte {
+	if b.count == 0 {
+		b.base, b.latest, b.size = millis, millis, batchHeader
+	}
+	b.size += recordSize(body, millis-b.base, int64(b.count))
+	b.latest = max(b.latest, millis)
+	b.count++
+	b.headers += headers
+
+	last := len(b.chunks) - 1
+	if last < 0 || cap(b.chunks[last])-len(b.chunks[last]) < n {
+		b.chunks = append(b.chunks, c.get(n, minChunk<<min(len(b.chunks), 8)))
+		last++
+	}
+	chunk := b.chunks[last]
+	at := len(chunk)
+	b.chunks[last] = chunk[:at+n]
+	return b.chunks[last][at:]
+}
+
+// entries yields the records in order.
+func (b *batch) entries() iter.Seq[entry] {
+	return func(yield func(entry) bool) {
+		for _, chunk := range b.chunks {
+			for len(chunk) > 0 {
+				var e entry
+				e, chunk = firstEntry(chunk)
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// first gives the first record.
+func (b *batch) first() entry {
+	e, _ := firstEntry(b.chunks[0])
+	return e
+}
+
+// release gives the memory back. The batch is empty afterwards.
+func (b *batch) release(c *chunks) {
+	for i, chunk := range b.chunks {
+		c.put(chunk)
+		b.chunks[i] = nil
+	}
+	b.chunks = b.chunks[:0]
+}
+
+// split copies the records into batches that end before the given record indexes (ascending, each above 0 and below count), and
+// releases b. The parts have no numbers yet.
+func (b *batch) split(c *chunks, at []int) []*batch {
+	parts := make([]*batch, 0, len(at)+1)
+	part := &batch{sealed: true, openedAt: b.openedAt}
+	i := 0
+	for e := range b.entries() {
+		if len(at) > 0 && i == at[0] {
+			parts = append(parts, part)
+			part = &batch{sealed: true, openedAt: b.openedAt}
+			at = at[1:]
+		}
+		copy(part.add(c, len(e), e.body(), e.millis(), e.headerCount()), e)
+		i++
+	}
+	b.release(c)
+	return append(parts, part)
+}

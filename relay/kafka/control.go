@@ -1,0 +1,308 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+const (
+	// refreshEvery is how often the metadata and limits of a topic are read when nothing asks for them.
+	refreshEvery = 3 * time.Minute
+	// refreshGap is the least time between two reads of one topic.
+	refreshGap   = 100 * time.Millisecond
+	controlRead  = 2 * time.Second
+	controlLimit = 3 * time.Second
+	// controlTopics bounds the topics of one request.
+	controlTopics = 200
+)
+
+// control asks brokers for metadata, topic limits and producer ids over a connection of its own, apart from those that carry records: a
+// broker answers in order, and a produce request may take seconds.
+type control struct {
+	p    *Publisher
+	wake chan struct{}
+
+	// Of its goroutine.
+	link     *link
+	addr     string
+	next     int // index of the address to try
+	failures int
+	quiet    time.Time // no request before, after a failure
+}
+
+func newControl(p *Publisher) *control {
+	return &control{p: p, wake: make(chan struct{}, 1)}
+}
+
+// notify makes it look for work. It does not block.
+func (c *control) notify() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// want asks for metadata of a topic after a delay, and not more often than refreshGap.
+func (p *Publisher) want(t *topic, delay time.Duration) {
+	now := time.Now()
+	at := now.Add(delay)
+	if gap := t.askedAt.Add(refreshGap); at.Before(gap) {
+		at = gap
+	}
+	if t.refreshAt.IsZero() || at.Before(t.refreshAt) {
+		t.refreshAt = at
+		p.control.notify()
+	}
+}
+
+// wantAgain asks for metadata later and later while a topic cannot be used.
+func (p *Publisher) wantAgain(t *topic) {
+	t.refreshAt = time.Now().Add(backoff(t.failures, refreshGap, 2*time.Second))
+	t.failures++
+}
+
+// wantLimits asks for the configuration of a topic.
+func (p *Publisher) wantLimits(t *topic) {
+	t.limitsOld = true
+	p.want(t, 0)
+}
+
+// run does what is asked for until ctx ends.
+func (c *control) run(ctx context.Context) {
+	defer c.drop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.wake:
+		case <-timer.C:
+		}
+		if wait := time.Until(c.quiet); wait > 0 {
+			timer.Reset(wait)
+			continue
+		}
+		err := c.work(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			c.fail(err)
+			timer.Reset(time.Until(c.quiet))
+			continue
+		}
+		c.failures = 0
+		if at := c.nextAt(); !at.IsZero() {
+			timer.Reset(time.Until(at))
+		}
+	}
+}
+
+// fail notes an error and tries the next broker after a while.
+func (c *control) fail(err error) {
+	c.failures++
+	c.quiet = time.Now().Add(backoff(c.failures, retryMin, retryMax))
+	p := c.p
+	p.mu.Lock()
+	defer p.unlock()
+	p.failed(err)
+	p.metrics.errors[classOfLocal(err)].Inc()
+	if c.failures == 1 {
+		p.o.Logger.Warn("cannot ask brokers about topics", "broker", c.addr, "err", err)
+	}
+}
+
+// nextAt is when the next topic wants metadata.
+func (c *control) nextAt() time.Time {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	var at time.Time
+	for _, t := range c.p.topics {
+		if !t.refreshAt.IsZero() && (at.IsZero() || t.refreshAt.Before(at)) {
+			at = t.refreshAt
+		}
+	}
+	return at
+}
+
+// work does one round.
+func (c *control) work(ctx context.Context) error {
+	p := c.p
+	p.mu.Lock()
+	needID := p.producer == noProducer
+	p.mu.Unlock()
+	if needID {
+		if err := c.initProducer(ctx); err != nil {
+			return err
+		}
+	}
+	for {
+		due := c.due(time.Now())
+		if len(due) == 0 {
+			return nil
+		}
+		if err := c.refresh(ctx, due); err != nil {
+			p.mu.Lock()
+			for _, name := range due {
+				p.want(p.topics[name], 0)
+			}
+			p.unlock()
+			return err
+		}
+	}
+}
+
+// due gives topics whose metadata is wanted by now, and takes the wish as fulfilled.
+func (c *control) due(now time.Time) []string {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	var names []string
+	for name, t := range c.p.topics {
+		if !t.refreshAt.IsZero() && !t.refreshAt.After(now) && len(names) < controlTopics {
+			t.refreshAt, t.askedAt = time.Time{}, now
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// refresh reads metadata, and limits where they are not known or old, and lets records go that have waited for it.
+func (c *control) refresh(ctx context.Context, names []string) error {
+	p := c.p
+	var resp *sarama.MetadataResponse
+	err := c.call(ctx, func(b *sarama.Broker) (err error) {
+		resp, err = b.GetMetadata(sarama.NewMetadataRequest(p.o.version, names))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("asking for metadata: %w", err)
+	}
+	if len(resp.Brokers) == 0 {
+		c.drop()
+		return errors.New("asking for metadata: the broker names no brokers, it is starting")
+	}
+	now := time.Now()
+	p.learn(resp, now)
+	if p.o.CreateTopics.Enabled {
+		if err := c.create(ctx, resp, now); err != nil {
+			return err
+		}
+	}
+	if err := c.readLimits(ctx, resp, now); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.unlock()
+	for _, m := range resp.Topics {
+		if t := p.topics[m.Name]; t != nil && len(m.Partitions) > 0 && !t.limitsAt.IsZero() {
+			t.knownAt = now
+			p.route(t)
+		}
+	}
+	return nil
+}
+
+// initProducer gets a producer id. An answer is believed only with code 0 and an id: a broker that is starting gives code 14 and -1, and
+// batches with -1 are accepted without idempotence.
+func (c *control) initProducer(ctx context.Context) error {
+	p := c.p
+	var resp *sarama.InitProducerIDResponse
+	err := c.call(ctx, func(b *sarama.Broker) (err error) {
+		resp, err = b.InitProducerID(&sarama.InitProducerIDRequest{Version: p.o.initVersion(), ProducerID: -1, ProducerEpoch: -1})
+		return err
+	})
+	if err == nil && resp.Err != sarama.ErrNoError {
+		err = resp.Err
+	}
+	if err == nil && resp.ProducerID < 0 {
+		err = fmt.Errorf("answer without an id (%d)", resp.ProducerID)
+	}
+	p.mu.Lock()
+	defer p.unlock()
+	if err != nil {
+		p.noProducerID = err.Error()
+		return fmt.Errorf("asking for a producer id: %w", err)
+	}
+	p.noProducerID = ""
+	p.producer = resp.ProducerID
+	for _, t := range p.topics {
+		for _, part := range t.parts {
+			p.kick(part)
+		}
+	}
+	return nil
+}
+
+// initVersion is the newest version of InitProducerId under the configured protocol.
+func (s *settings) initVersion() int16 {
+	switch {
+	case s.version.IsAtLeast(sarama.V2_7_0_0):
+		return 4
+	case s.version.IsAtLeast(sarama.V2_5_0_0):
+		return 3
+	case s.version.IsAtLeast(sarama.V2_4_0_0):
+		return 2
+	default:
+		return 1
+	}
+}
+
+// call runs one request on the control connection, dialing it if there is none. It takes controlLimit at most. After an error the
+// connection is dropped and the next call tries another broker.
+func (c *control) call(ctx context.Context, f func(*sarama.Broker) error) error {
+	if err := c.dial(ctx); err != nil {
+		return err
+	}
+	limit := time.AfterFunc(controlLimit, c.link.cut)
+	err := f(c.link.broker)
+	if !limit.Stop() && err == nil {
+		return nil // answered just in time, the connection is gone
+	}
+	if err != nil {
+		err = fmt.Errorf("broker %s: %w", c.addr, err)
+		c.drop()
+	}
+	return err
+}
+
+func (c *control) dial(ctx context.Context) error {
+	if c.link != nil && !c.link.isDead() {
+		return nil
+	}
+	c.drop()
+	addrs := c.p.addresses()
+	c.addr = addrs[c.next%len(addrs)]
+	l, err := dial(ctx, c.p.o, c.addr, controlRead, func(*link) {})
+	if err != nil {
+		c.next++
+		return fmt.Errorf("broker %s: %w", c.addr, err)
+	}
+	c.link = l
+	return nil
+}
+
+// drop closes the connection; the next one goes to another broker.
+func (c *control) drop() {
+	if l := c.link; l != nil {
+		c.link = nil
+		c.next++
+		l.cut()
+		c.p.start(func(context.Context) { l.close() }) // ends with the last call on the broker
+	}
+}
+
+// addresses are all that may answer: those of the configuration, then those of metadata.
+func (p *Publisher) addresses() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	addrs := append([]string(nil), p.o.Brokers...)
+	for _, n := range p.nodes {
+		addrs = append(addrs, n.addr)
+	}
+	return addrs
+}

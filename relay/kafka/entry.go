@@ -1,0 +1,216 @@
+package kafka
+
+import (
+	"encoding/binary"
+
+	"github.com/IBM/sarama"
+
+	"outbox-relay/router"
+)
+
+// entry is a record as it waits in a chunk:
+//
+//	0   u32  length of the entry
+//	4   i32  partition that the record asks for, -1 = by the partitioner
+//	8   u64  sequence number of the caller
+//	16  i64  timestamp, milliseconds
+//	24  u32  index of the table's name
+//	28  u32  body: bytes of the record in a batch without its length, timestamp delta and offset delta
+//	32  uvarint key length + 1 (0 = null), key; the same for the value; uvarint number of headers, then name and value of each,
+//	    lengths as for the key; id: uvarint 0 = none, 1 = length and bytes follow, i + 2 = equal to the value of header i
+//
+// Numbers are little endian. The deltas depend on the batch and are not stored, so an entry may move between batches.
+type entry []byte
+
+const entryFixed = 32
+
+func (e entry) partition() int32 { return int32(binary.LittleEndian.Uint32(e[4:])) }
+func (e entry) seq() uint64      { return binary.LittleEndian.Uint64(e[8:]) }
+func (e entry) millis() int64    { return int64(binary.LittleEndian.Uint64(e[16:])) }
+func (e entry) table() uint32    { return binary.LittleEndian.Uint32(e[24:]) }
+func (e entry) body() int        { return int(binary.LittleEndian.Uint32(e[28:])) }
+
+// firstEntry cuts the first entry off a chunk.
+func firstEntry(chunk []byte) (e entry, rest []byte) {
+	n := binary.LittleEndian.Uint32(chunk)
+	return entry(chunk[:n:n]), chunk[n:]
+}
+
+// shape is what must be known of a record before its entry is written.
+type shape struct {
+	size    int // of the entry
+	body    int // see entry
+	headers int
+	id      int // 0 none, 1 inline, i+2 header i
+}
+
+func shapeOf(rec *router.Record) shape {
+	s := shape{headers: len(rec.Headers)}
+	s.size = entryFixed + lengthSize(len(rec.Key), rec.Key == nil) + lengthSize(len(rec.Value), rec.Value == nil) + uvarintSize(uint64(len(rec.Headers)))
+	s.body = 1 + bytesSize(len(rec.Key), rec.Key == nil) + bytesSize(len(rec.Value), rec.Value == nil) + varintSize(int64(len(rec.Headers)))
+	if rec.ID != nil {
+		s.id = 1
+	}
+	for i := range rec.Headers {
+		h := &rec.Headers[i]
+		null := h.Null || h.Value == nil
+		s.size += lengthSize(len(h.Key), false) + lengthSize(len(h.Value), null)
+		s.body += bytesSize(len(h.Key), false) + bytesSize(len(h.Value), null)
+		if s.id == 1 && !null && string(h.Value) == string(rec.ID) {
+			s.id = i + 2
+		}
+	}
+	s.size += uvarintSize(uint64(s.id))
+	if s.id == 1 {
+		s.size += lengthSize(len(rec.ID), false)
+	}
+	return s
+}
+
+// put writes the entry of rec into dst, which is exactly s.size long.
+func (s shape) put(dst []byte, rec *router.Record, seq uint64, table uint32) {
+	le := binary.LittleEndian
+	le.PutUint32(dst, uint32(s.size))
+	le.PutUint32(dst[4:], uint32(rec.Partition))
+	le.PutUint64(dst[8:], seq)
+	le.PutUint64(dst[16:], uint64(rec.TimestampMillis))
+	le.PutUint32(dst[24:], table)
+	le.PutUint32(dst[28:], uint32(s.body))
+	n := entryFixed
+	n += putBytes(dst[n:], rec.Key, rec.Key == nil)
+	n += putBytes(dst[n:], rec.Value, rec.Value == nil)
+	n += binary.PutUvarint(dst[n:], uint64(len(rec.Headers)))
+	for i := range rec.Headers {
+		h := &rec.Headers[i]
+		n += binary.PutUvarint(dst[n:], uint64(len(h.Key)+1))
+		n += copy(dst[n:], h.Key)
+		n += putBytes(dst[n:], h.Value, h.Null || h.Value == nil)
+	}
+	n += binary.PutUvarint(dst[n:], uint64(s.id))
+	if s.id == 1 {
+		putBytes(dst[n:], rec.ID, false)
+	}
+}
+
+// fields reads the parts of an entry one after the other.
+type fields struct{ rest []byte }
+
+func (e entry) fields() fields { return fields{e[entryFixed:]} }
+
+func (f *fields) number() uint64 {
+	if b := f.rest[0]; b < 0x80 {
+		f.rest = f.rest[1:]
+		return uint64(b)
+	}
+	v, n := binary.Uvarint(f.rest)
+	f.rest = f.rest[n:]
+	return v
+}
+
+// bytes gives nil for null; anything else points into the entry.
+func (f *fields) bytes() []byte {
+	n := f.number()
+	if n == 0 {
+		return nil
+	}
+	b := f.rest[: n-1 : n-1]
+	f.rest = f.rest[n-1:]
+	return b
+}
+
+// fill sets key, value and headers of rec from the entry, and gives the number of headers used. hs and ptrs have room for them.
+func (e entry) fill(rec *sarama.Record, hs []sarama.RecordHeader, ptrs []*sarama.RecordHeader) int {
+	f := e.fields()
+	rec.Key = f.bytes()
+	rec.Value = f.bytes()
+	n := int(f.number())
+	for i := range n {
+		hs[i].Key = f.bytes()
+		hs[i].Value = f.bytes()
+	}
+	rec.Headers = ptrs[:n:n]
+	return n
+}
+
+// key gives the key alone.
+func (e entry) key() []byte {
+	f := e.fields()
+	return f.bytes()
+}
+
+func (e entry) headerCount() int {
+	f := e.fields()
+	f.bytes()
+	f.bytes()
+	return int(f.number())
+}
+
+// names gives id and position as copies, for an error.
+func (e entry) names() (id, position string) {
+	f := e.fields()
+	f.bytes()
+	f.bytes()
+	n := int(f.number())
+	values := make([][]byte, n)
+	for i := range n {
+		key := f.bytes()
+		values[i] = f.bytes()
+		if string(key) == router.PositionHeader {
+			position = string(values[i])
+		}
+	}
+	switch tag := f.number(); {
+	case tag == 1:
+		id = string(f.bytes())
+	case tag >= 2:
+		id = string(values[tag-2])
+	}
+	return id, position
+}
+
+func putBytes(dst, b []byte, null bool) int {
+	if null {
+		dst[0] = 0
+		return 1
+	}
+	n := binary.PutUvarint(dst, uint64(len(b)+1))
+	return n + copy(dst[n:], b)
+}
+
+func lengthSize(n int, null bool) int {
+	if null {
+		return 1
+	}
+	return uvarintSize(uint64(n+1)) + n
+}
+
+// bytesSize is the size of a byte field in a record of Kafka: zigzag length, -1 for null, then the bytes.
+func bytesSize(n int, null bool) int {
+	if null {
+		return 1
+	}
+	return varintSize(int64(n)) + n
+}
+
+func uvarintSize(v uint64) int {
+	n := 1
+	for v >= 0x80 {
+		v >>= 7
+		n++
+	}
+	return n
+}
+
+func varintSize(v int64) int { return uvarintSize(uint64(v<<1) ^ uint64(v>>63)) }
+
+// batchHeader is the size of an empty batch of format 2: base offset to record count.
+const batchHeader = 61
+
+// recordSize is the exact size of a record in a batch.
+func recordSize(body int, millisDelta, offsetDelta int64) int {
+	n := body + varintSize(millisDelta) + varintSize(offsetDelta)
+	return varintSize(int64(n)) + n
+}
+
+// aloneSize is the size of a batch with just this record.
+func aloneSize(body int) int { return batchHeader + recordSize(body, 0, 0) }

@@ -1,0 +1,217 @@
+package kafka
+
+import (
+	"time"
+
+	"outbox-relay/router"
+)
+
+// hold keeps a record of a topic whose partitions cannot be used yet. Order within the topic is kept.
+func (p *Publisher) hold(t *topic, rec *router.Record, s shape, seq uint64) {
+	var b *batch
+	if n := len(t.unrouted); n > 0 {
+		b = t.unrouted[n-1]
+	}
+	// Runs are kept short, so that their memory goes back step by step while they are routed.
+	if b == nil || b.size > maxChunk {
+		b = &batch{openedAt: time.Now()}
+		t.unrouted = append(t.unrouted, b)
+	}
+	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis, s.headers), rec, seq, p.table(rec.Table))
+	p.count(t, s.size)
+}
+
+// place gives room for the entry of a record at the end of a partition.
+func (p *Publisher) place(part *partition, n, body int, millis int64, headers int) []byte {
+	b := part.tail()
+	if b == nil || !b.fits(body, millis, headers, part.topic.batchLimit(p.o.MaxBatch, p.o.codec != 0)) {
+		b = &batch{openedAt: time.Now()}
+		part.queue = append(part.queue, b)
+	}
+	before := b.size
+	dst := b.add(&p.chunks, n, body, millis, headers)
+	part.pending += b.size - before
+	part.topic.routed++
+	if part.halted != nil {
+		p.held++
+		return dst
+	}
+	if !part.gathering {
+		p.gather(part)
+	}
+	if part.pending >= wakePending {
+		p.kick(part)
+	}
+	return dst
+}
+
+// gather puts a partition on the dirty list.
+func (p *Publisher) gather(part *partition) {
+	part.gathering = true
+	g := gatherer{part: part, at: p.published}
+	if p.o.Linger > 0 {
+		g.time = time.Now()
+		if p.dirtyHead == len(p.dirty) {
+			p.clock.arm(g.time.Add(p.o.Linger))
+		}
+	}
+	p.dirty = append(p.dirty, g)
+}
+
+// flushOld sends what has waited while many other records were published. A busy stream has no Flush, and a rare partition must not
+// wait for its end.
+func (p *Publisher) flushOld() {
+	for p.dirtyHead < len(p.dirty) && p.published-p.dirty[p.dirtyHead].at > dirtyBytes {
+		p.flushOldest()
+	}
+}
+
+// flushAll sends all that gathers.
+func (p *Publisher) flushAll() {
+	for p.dirtyHead < len(p.dirty) {
+		p.flushOldest()
+	}
+}
+
+// flushLingered sends what has waited for the linger, and gives the time of the next.
+func (p *Publisher) flushLingered(now time.Time) (next time.Time) {
+	for p.dirtyHead < len(p.dirty) {
+		if at := p.dirty[p.dirtyHead].time.Add(p.o.Linger); at.After(now) {
+			return at
+		}
+		p.flushOldest()
+	}
+	return time.Time{}
+}
+
+func (p *Publisher) flushOldest() {
+	part := p.dirty[p.dirtyHead].part
+	p.dirty[p.dirtyHead].part = nil
+	p.dirtyHead++
+	if p.dirtyHead == len(p.dirty) {
+		p.dirty, p.dirtyHead = p.dirty[:0], 0
+	}
+	if p.dirtyHead > 256 && p.dirtyHead*2 > len(p.dirty) {
+		n := copy(p.dirty, p.dirty[p.dirtyHead:])
+		clear(p.dirty[n:])
+		p.dirty, p.dirtyHead = p.dirty[:n], 0
+	}
+	part.gathering = false
+	if part.pending > 0 {
+		part.due = true
+		p.kick(part)
+	}
+}
+
+// kick moves a partition on: to its halt, to its sender, or to the delayed ones. It may be called whenever something has changed.
+func (p *Publisher) kick(part *partition) {
+	if len(part.queue) == 0 || part.flying != nil || part.halted != nil {
+		return
+	}
+	if e := part.queue[0].poison; e != nil {
+		p.halt(part, e)
+		return
+	}
+	if part.sender == nil || part.scheduled || !part.wants() {
+		return
+	}
+	if !part.notBefore.IsZero() {
+		if now := time.Now(); now.Before(part.notBefore) {
+			p.delay(part)
+			return
+		}
+		part.notBefore = time.Time{}
+	}
+	part.scheduled = true
+	part.sender.ready = append(part.sender.ready, part)
+	part.sender.notify()
+}
+
+// delay has the clock kick a partition at its notBefore.
+func (p *Publisher) delay(part *partition) {
+	if !part.delayed {
+		part.delayed = true
+		p.delayed = append(p.delayed, part)
+	}
+	p.clock.arm(part.notBefore)
+}
+
+// halt stops a partition for good at its head.
+func (p *Publisher) halt(part *partition, e *PoisonError) {
+	part.halted = e
+	for _, b := range part.queue {
+		p.held += b.count
+	}
+	part.stall, part.since = StallPoison, time.Now()
+	p.halts = append(p.halts, e)
+	p.metrics.errors[classPoison].Inc()
+	p.progress()
+}
+
+// progress tells those who drain that something has changed.
+func (p *Publisher) progress() {
+	if p.drains > 0 {
+		close(p.changed)
+		p.changed = make(chan struct{})
+	}
+}
+
+// route sends the records that waited for the topic to their partitions, in order.
+func (p *Publisher) route(t *topic) {
+	if len(t.parts) == 0 || t.limitsAt.IsZero() {
+		return
+	}
+	if t.grown > 0 {
+		if t.routed > 0 {
+			return // in flight under the old count: keys must not overtake themselves
+		}
+		p.adopt(t, t.grown)
+		t.grown = 0
+	}
+	t.checking = false
+	now := time.Now()
+	waiting := t.unrouted
+	t.unrouted = nil
+	for i, b := range waiting {
+		waiting[i] = nil
+		for e := range b.entries() {
+			p.routeEntry(t, e, now)
+		}
+		b.release(&p.chunks)
+	}
+	for _, part := range t.parts {
+		if part.pending > 0 {
+			part.due = true
+			p.kick(part)
+		}
+	}
+}
+
+func (p *Publisher) routeEntry(t *topic, e entry, now time.Time) {
+	key, want := e.key(), e.partition()
+	reason, err := t.check(key, e.body(), e.millis(), want, now)
+	if err == nil {
+		part := t.choose(p.o.partitioner, key, want, len(e))
+		copy(p.place(part, len(e), e.body(), e.millis(), e.headerCount()), e)
+		return
+	}
+	// A record for a partition that does not exist stops the first one: it has to stop something, and in a topic of this kind all
+	// records name their partition.
+	part := t.parts[0]
+	if int(want) < len(t.parts) {
+		part = t.choose(p.o.partitioner, key, want, len(e))
+	}
+	b := &batch{openedAt: now}
+	copy(b.add(&p.chunks, len(e), e.body(), e.millis(), e.headerCount()), e)
+	b.poison = p.poisonOf(e, t.name, part.index, reason, err)
+	if want != router.AnyPartition {
+		b.poison.Partition = want
+	}
+	b.sealed = true
+	part.queue = append(part.queue, b)
+	t.routed++
+	if part.halted != nil {
+		p.held++
+	}
+	p.kick(part)
+}

@@ -1,0 +1,139 @@
+package kafka
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	// wakePending is how much a partition has to have before Publish wakes its sender without a Flush.
+	wakePending = 64 << 10
+	// dirtyBytes bounds how long a record waits for company in a stream without Flush, counted in bytes published after it.
+	dirtyBytes = 256 << 10
+
+	retryMin      = 20 * time.Millisecond
+	retryMax      = time.Second
+	retrySlowMin  = 100 * time.Millisecond
+	retrySlowMax  = 5 * time.Second
+	sequenceMask  = math.MaxInt32
+	lastEpoch     = math.MaxInt16
+	noProducer    = int64(-1)
+	unknownLeader = int32(-1)
+)
+
+// partition is one partition of a topic. The lock of the Publisher guards it. Its head is queue[0]; at most the head is in a request.
+//
+//	idle      queue empty
+//	gathering queue not empty, not due: more records may come
+//	ready     in the list of its sender
+//	flying    the head is in a request
+//	delayed   the head failed, notBefore is ahead
+//	homeless  no leader, sender is nil
+//	halted    the head is poison; final
+type partition struct {
+	topic *topic
+	index int32
+
+	leader      int32
+	leaderEpoch int32
+	sender      *sender
+	aside       bool // uses the second connection of its node
+
+	queue   []*batch
+	pending int // wire bytes in queue that are not in a request
+	flying  *request
+
+	due       bool // what is pending may be sent
+	scheduled bool // is in sender.ready
+	delayed   bool // is in Publisher.delayed
+	notBefore time.Time
+	failures  int // since the last acknowledgement
+
+	gathering bool // is in Publisher.dirty
+
+	pid      int64
+	epoch    int16
+	sequence int32 // of the next batch that gets a number
+
+	halted *PoisonError
+	stall  string
+	since  time.Time
+}
+
+// wants tells whether the head should be sent now, delays aside.
+func (t *partition) wants() bool {
+	return len(t.queue) > 0 && t.flying == nil && t.halted == nil &&
+		(t.due || t.pending >= wakePending || len(t.queue) > 1 || t.queue[0].sealed)
+}
+
+// tail gives the batch that may grow, nil if there is none.
+func (t *partition) tail() *batch {
+	if n := len(t.queue); n > 0 && !t.queue[n-1].sealed {
+		return t.queue[n-1]
+	}
+	return nil
+}
+
+// number gives the head its producer id, epoch and sequence; false means that no usable producer id is there yet. A batch that has them
+// keeps them: it is the same batch for the broker.
+func (t *partition) number(b *batch, current int64) bool {
+	if b.numbered {
+		return true
+	}
+	if t.pid == noProducer {
+		if current == noProducer {
+			return false
+		}
+		t.pid, t.epoch, t.sequence = current, 0, 0
+	}
+	b.pid, b.epoch, b.sequence, b.numbered = t.pid, t.epoch, t.sequence, true
+	t.sequence = (t.sequence + int32(b.count)) & sequenceMask
+	return true
+}
+
+// unnumber takes the numbers of a batch back that is known not to be in the log.
+func (t *partition) unnumber(b *batch) {
+	if b.numbered {
+		t.sequence = b.sequence
+		b.numbered = false
+	}
+}
+
+// bump begins a new epoch for this partition alone, which brokers allow without a round trip: they keep the epoch per partition and take
+// a higher one from sequence 0. False means that the epochs of this producer id are used up and another id is needed.
+func (t *partition) bump(newID bool) bool {
+	for _, b := range t.queue {
+		b.numbered = false
+	}
+	if newID || t.epoch >= lastEpoch || t.pid == noProducer {
+		t.pid = noProducer
+		return false
+	}
+	t.epoch++
+	t.sequence = 0
+	return true
+}
+
+// pop removes the head after its acknowledgement.
+func (t *partition) pop() *batch {
+	b := t.queue[0]
+	n := copy(t.queue, t.queue[1:])
+	t.queue[n] = nil
+	t.queue = t.queue[:n]
+	return b
+}
+
+// replaceHead puts parts where the head was.
+func (t *partition) replaceHead(parts []*batch) {
+	t.queue = append(parts, t.queue[1:]...)
+}
+
+// backoff is the wait after the nth failure in a row, with jitter.
+func backoff(n int, low, high time.Duration) time.Duration {
+	d := high
+	if n < 16 {
+		d = min(high, low<<n)
+	}
+	return d/2 + rand.N(d/2+1)
+}

@@ -1,0 +1,85 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/IBM/sarama"
+)
+
+// SASL says how to authenticate to brokers.
+type SASL struct {
+	// Mechanism is plain, scram-sha-256, scram-sha-512 or oauthbearer; "" is off.
+	Mechanism string
+	User      string
+	// Secret gives the password, or the token for oauthbearer. It is called at each connect, so a changed secret needs no restart. It must
+	// end when ctx does.
+	Secret func(ctx context.Context) (string, error)
+}
+
+func (s SASL) validate() error {
+	switch s.Mechanism {
+	case "":
+		return nil
+	case "plain", "scram-sha-256", "scram-sha-512":
+		if s.User == "" {
+			return fmt.Errorf("kafka: SASL %s needs a user", s.Mechanism)
+		}
+	case "oauthbearer":
+	default:
+		return fmt.Errorf("kafka: SASL mechanism %q is not one of plain, scram-sha-256, scram-sha-512, oauthbearer", s.Mechanism)
+	}
+	if s.Secret == nil {
+		return fmt.Errorf("kafka: SASL %s needs a secret", s.Mechanism)
+	}
+	return nil
+}
+
+// apply reads the secret and sets it in c.
+func (s SASL) apply(ctx context.Context, c *sarama.Config) error {
+	if s.Mechanism == "" {
+		return nil
+	}
+	secret, err := s.Secret(ctx)
+	if err != nil {
+		return err
+	}
+	if secret == "" {
+		return errors.New("the secret is empty")
+	}
+	sasl := &c.Net.SASL
+	sasl.Enable = true
+	sasl.Handshake = true
+	sasl.Version = sarama.SASLHandshakeV1
+	sasl.User, sasl.Password = s.User, secret
+	switch s.Mechanism {
+	case "plain":
+		sasl.Mechanism = sarama.SASLTypePlaintext
+	case "oauthbearer":
+		sasl.Mechanism = sarama.SASLTypeOAuth
+		sasl.TokenProvider = token{ctx, s.Secret}
+	case "scram-sha-256":
+		sasl.Mechanism = sarama.SASLTypeSCRAMSHA256
+		sasl.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return newSCRAM256() }
+	case "scram-sha-512":
+		sasl.Mechanism = sarama.SASLTypeSCRAMSHA512
+		sasl.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return newSCRAM512() }
+	}
+	return nil
+}
+
+// token reads the secret for each authentication, also for the repeated ones of a long connection.
+type token struct {
+	ctx    context.Context
+	secret func(context.Context) (string, error)
+}
+
+// Token implements sarama.AccessTokenProvider.
+func (t token) Token() (*sarama.AccessToken, error) {
+	s, err := t.secret(t.ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &sarama.AccessToken{Token: s}, nil
+}

@@ -1,0 +1,92 @@
+package kafka
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Stats is the state of a [Publisher] at one moment, for /readyz and /status.
+type Stats struct {
+	// InFlightRecords and InFlightBytes were accepted and are not acknowledged; bytes are memory, as the window counts them.
+	InFlightRecords int
+	InFlightBytes   int64
+	// HeldRecords are those of them that halted partitions hold: poison records and what is behind them.
+	HeldRecords int
+	// OldestAge is how long the oldest of them has waited, 0 without one.
+	OldestAge time.Duration
+	// Stalled are topics with records that cannot be published at present, by name.
+	Stalled []Stall
+	// Halted are the poison records that stop a partition.
+	Halted []*PoisonError
+	// Connected are the addresses of brokers that records can go to right now.
+	Connected []string
+	// LastError is the newest failure, nil if there was none since the start. It may be healed long since.
+	LastError   error
+	LastErrorAt time.Time
+}
+
+// Stall is a topic that stands still.
+type Stall struct {
+	Topic string
+	// Reason is one of the Stall constants.
+	Reason string
+	Since  time.Time
+	// Partitions that stand still; empty if it is the whole topic.
+	Partitions []int32
+}
+
+// Stats gives the state of the moment. It takes a short lock.
+func (p *Publisher) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	s := Stats{
+		InFlightRecords: p.outstanding, InFlightBytes: p.chunks.used, HeldRecords: p.held,
+		LastError: p.lastErr, LastErrorAt: p.lastErrAt,
+	}
+	for _, t := range p.topics {
+		waiting := len(t.unrouted) > 0
+		if waiting {
+			s.OldestAge = max(s.OldestAge, now.Sub(t.unrouted[0].openedAt))
+		}
+		stall := Stall{Topic: t.name}
+		for _, part := range t.parts {
+			if part.halted != nil {
+				s.Halted = append(s.Halted, part.halted)
+			}
+			if len(part.queue) == 0 {
+				continue
+			}
+			waiting = true
+			s.OldestAge = max(s.OldestAge, now.Sub(part.queue[0].openedAt))
+			if part.stall != "" {
+				stall.Partitions = append(stall.Partitions, part.index)
+				if stall.Reason == "" || part.since.Before(stall.Since) {
+					stall.Reason, stall.Since = part.stall, part.since
+				}
+			}
+		}
+		switch {
+		case !waiting:
+			continue
+		case t.stall != "":
+			stall = Stall{Topic: t.name, Reason: t.stall, Since: t.since}
+		case stall.Reason == "" && p.noProducerID != "":
+			stall.Reason, stall.Since = StallProducerID, p.lastErrAt
+		}
+		if stall.Reason != "" {
+			s.Stalled = append(s.Stalled, stall)
+		}
+	}
+	for _, n := range p.nodes {
+		for _, snd := range n.lanes {
+			if snd != nil && snd.link != nil && !snd.link.isDead() && !slices.Contains(s.Connected, n.addr) {
+				s.Connected = append(s.Connected, n.addr)
+			}
+		}
+	}
+	slices.Sort(s.Connected)
+	slices.SortFunc(s.Stalled, func(a, b Stall) int { return strings.Compare(a.Topic, b.Topic) })
+	return s
+}

@@ -1,0 +1,198 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"outbox-relay/router"
+)
+
+const (
+	// defaultMaxMessage is max.message.bytes of a broker that nobody configured.
+	defaultMaxMessage = 1<<20 + 12
+	// unknownMargin is kept below the default where the topic's own limit may not be read.
+	unknownMargin = 1 << 10
+	// stickyBytes is how much of the records without a key goes to one partition before the next one is taken.
+	stickyBytes = 16 << 10
+	// freshEnough is how old the knowledge about a topic may be when a record is refused by it.
+	freshEnough = 5 * time.Second
+	// maxMillis is the last timestamp that sarama can encode, in the year 2262.
+	maxMillis = math.MaxInt64 / int64(time.Millisecond)
+	// clockSlack is how far the clocks of broker and relay may be apart before a timestamp is refused here and not by the broker.
+	clockSlack = time.Minute
+	// encodeLimit is what no request can carry.
+	encodeLimit = 96 << 20
+)
+
+// limits are what a topic's configuration demands of records.
+type limits struct {
+	known      bool // false: not permitted to read them
+	maxMessage int  // bytes of a batch
+	checkTime  bool // message.timestamp.type is CreateTime
+	before     time.Duration
+	after      time.Duration
+	compacted  bool
+}
+
+var defaultLimits = limits{maxMessage: defaultMaxMessage - unknownMargin}
+
+// topic is what is known of a topic. The lock of the Publisher guards it.
+//
+//	unknown   no answer of a broker about it yet: partitions empty
+//	ready     records go to partitions
+//	settling  it has more partitions than are in use (grown): records wait in unrouted until none is in a partition
+//	checking  a record did not pass the checks of old knowledge: it and what follows wait in unrouted for new knowledge
+type topic struct {
+	name  string
+	uuid  [16]byte
+	parts []*partition
+	grown int32 // partition count to adopt, 0 = none
+
+	limits   limits
+	limitsAt time.Time // when limits were read, zero = not yet
+	knownAt  time.Time // when metadata and limits were last confirmed
+
+	unrouted []*batch
+	routed   int // records in partitions
+	checking bool
+
+	refreshAt time.Time // when metadata is wanted, zero = not
+	askedAt   time.Time // when it was asked for last
+	limitsOld bool
+	failures  int
+
+	stall string
+	since time.Time
+
+	sticky      int32
+	stickyBytes int
+
+	metrics topicMetrics
+}
+
+// open tells whether a record may go to its partition at once.
+func (t *topic) open() bool {
+	return len(t.parts) > 0 && t.grown == 0 && len(t.unrouted) == 0 && !t.limitsAt.IsZero()
+}
+
+// batchLimit is the size that a batch of this topic may have before compression.
+func (t *topic) batchLimit(maxBatch int, compressed bool) int {
+	limit := t.limits.maxMessage
+	if compressed {
+		limit -= expansion(limit)
+	}
+	return min(limit, maxBatch)
+}
+
+// expansion bounds what compression adds to bytes that do not compress. The worst of the codecs is snappy in its framed form with
+// 20 + 32 bytes for each block of 32 KiB; this is twice that and a kilobyte.
+func expansion(size int) int { return 1<<10 + size/256 }
+
+// check tells whether the topic as it is known can take the record. A verdict of old knowledge has to be confirmed by new.
+func (t *topic) check(key []byte, body int, millis int64, want int32, now time.Time) (reason string, err error) {
+	l := &t.limits
+	if want != router.AnyPartition && int(want) >= len(t.parts) {
+		return ReasonInvalidPartition, fmt.Errorf("the topic has %d partitions", len(t.parts))
+	}
+	if !l.known {
+		return "", nil // the broker decides
+	}
+	if size := aloneSize(body); size > l.maxMessage {
+		return ReasonTooLarge, fmt.Errorf("the topic takes %d bytes before compression (max.message.bytes)", l.maxMessage)
+	}
+	if key == nil && l.compacted {
+		return ReasonNullKey, errors.New("the topic is compacted")
+	}
+	if l.checkTime {
+		age := now.Sub(time.UnixMilli(millis))
+		if age < 0 && -age-clockSlack > l.after {
+			return ReasonInvalidTimestamp, fmt.Errorf("the topic takes timestamps up to %v ahead (message.timestamp.after.max.ms)", l.after)
+		}
+		if age > 0 && age-clockSlack > l.before {
+			return ReasonInvalidTimestamp, fmt.Errorf("the topic takes timestamps up to %v old (message.timestamp.before.max.ms)", l.before)
+		}
+	}
+	return "", nil
+}
+
+// checkAlways covers what no topic takes.
+func checkAlways(name string, size int, millis int64, want int32) (reason string, err error) {
+	switch {
+	case millis < 0 || millis > maxMillis:
+		return ReasonInvalidTimestamp, fmt.Errorf("%d ms is not between 1970 and 2262", millis)
+	case size > encodeLimit:
+		return ReasonTooLarge, fmt.Errorf("no request carries more than %d bytes", encodeLimit)
+	case want < router.AnyPartition:
+		return ReasonInvalidPartition, errors.New("negative partition")
+	}
+	if err := checkName(name); err != nil {
+		return ReasonInvalidTopic, err
+	}
+	return "", nil
+}
+
+// checkName tells whether a broker takes a topic of this name from a producer (Kafka: Topic.validate, and its internal topics).
+func checkName(name string) error {
+	switch name {
+	case "", ".", "..":
+		return fmt.Errorf("%q is no topic name", name)
+	case "__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata":
+		return errors.New("a topic of the brokers themselves, which refuse producers")
+	}
+	if len(name) > 249 {
+		return fmt.Errorf("a name of %d bytes, 249 are allowed", len(name))
+	}
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return fmt.Errorf("%q in the name: letters, digits, dot, underscore and hyphen are allowed", c)
+		}
+	}
+	return nil
+}
+
+// choose gives the partition of a record.
+func (t *topic) choose(partitioner func([]byte, int32) int32, key []byte, want int32, size int) *partition {
+	if want >= 0 {
+		return t.parts[want]
+	}
+	if key != nil {
+		return t.parts[partitioner(key, int32(len(t.parts)))]
+	}
+	if t.stickyBytes > stickyBytes {
+		t.stickyBytes = 0
+		t.nextSticky()
+	}
+	if int(t.sticky) >= len(t.parts) {
+		t.sticky = 0
+	}
+	t.stickyBytes += size
+	return t.parts[t.sticky]
+}
+
+// nextSticky moves to the next partition that has a leader and is not halted; where there is none, to the next.
+func (t *topic) nextSticky() {
+	n := int32(len(t.parts))
+	for i := int32(1); i <= n; i++ {
+		if p := t.parts[(t.sticky+i)%n]; p.leader != unknownLeader && p.halted == nil {
+			t.sticky = (t.sticky + i) % n
+			return
+		}
+	}
+	t.sticky = (t.sticky + 1) % n
+}
+
+// stalled notes that the topic stands still, and tells whether that is new.
+func (t *topic) stalled(reason string, now time.Time) bool {
+	if t.stall == reason {
+		return false
+	}
+	if t.stall == "" {
+		t.since = now
+	}
+	t.stall = reason
+	return true
+}
