@@ -1,0 +1,290 @@
+package config_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"outbox-relay/config"
+)
+
+// TestFaults holds the sentences. Text is added below the smallest file without
+// faults, so its first line is line 4; a section that is given again replaces
+// the one of that file.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, text string
+		env, sets  []string
+		want       []string
+	}{
+		// Keys
+		{"unknown key with another name elsewhere", "source: {port: 3306, address: 'db1:3306', user: relay}", nil, nil,
+			[]string{`source.port: unknown key (line 1) - did you mean "address"?`}},
+		{"typing error", "chekpoint: {}", nil, nil,
+			[]string{`chekpoint: unknown key (line 4) - did you mean "checkpoint"?`}},
+		{"dash for underscore", "on-halt: wait", nil, nil,
+			[]string{`on-halt: unknown key (line 4) - did you mean "on_halt"?`}},
+		{"key of another section", "log: {compression: lz4}", nil, nil,
+			[]string{`log.compression: unknown key (line 4) - did you mean "kafka.compression"?`}},
+		{"key like no other", "zzzzzzzzzzz: 1", nil, nil, []string{"zzzzzzzzzzz: unknown key (line 4)"}},
+		{"key in a list", "tables:\n  - table: a.b\n    tpoic: x", nil, nil,
+			[]string{`tables[0].tpoic: unknown key (line 4) - did you mean "topic"?`}},
+		{"given twice", "name: a\nname: b", nil, nil, []string{"name: given twice (line 5) - keep one"}},
+
+		// Missing
+		{"empty sections", "source:\nkafka: {}\ntables: []", nil, nil, []string{
+			"source.address: missing (line 1) - the MySQL server, such as db1:3306",
+			"source.user: missing (line 1) - the MySQL user of the relay",
+			"tables: missing (line 2) - name at least one outbox table",
+			"kafka.brokers: missing (line 3) - one or more of the cluster, such as k1:9092",
+		}},
+		{"null value", "source: {address: 'db1:3306', user: }", nil, nil,
+			[]string{"source.user: missing (line 1) - the MySQL user of the relay"}},
+		{"rule without table", "tables:\n  - topic: a", nil, nil, []string{"tables[0].table: missing (line 3) - write schema.table"}},
+		{"preset none without templates", "tables: [{table: a.b, preset: none}]", nil, nil, []string{
+			"tables[0].topic: missing (line 2) - preset none has no topic of its own",
+			"tables[0].value: missing (line 2) - preset none has no value of its own",
+		}},
+		{"header without name", "tables: [{table: a.b, headers: [{value: x}]}]", nil, nil,
+			[]string{"tables[0].headers[0].name: missing (line 2) - the header's key"}},
+
+		// Shapes
+		{"section as text", "log: debug", nil, nil, []string{"log: must be a section with keys of its own (line 4)"}},
+		{"text as section", "name: {a: b}", nil, nil, []string{"name: must be a single value (line 4)"}},
+		{"text as list", "name: [a]", nil, nil, []string{"name: must be a single value (line 4)"}},
+		{"list as section", "kafka: {brokers: {a: b}}", nil, nil, []string{"kafka.brokers: must be a list of single values (line 3)"}},
+		{"tables as section", "tables: {table: a.b}", nil, nil, []string{"tables: must be a list (line 2) - begin each element with a dash"}},
+		{"empty element", "kafka:\n  brokers:\n    -\n    - k1:9092", nil, nil,
+			[]string{"kafka.brokers[0]: an element is empty (line 5) - remove it or fill it in"}},
+		{"broken merge", "tables: [{<<: 1, table: a.b}]", nil, nil, []string{"tables[0]: << on line 2 does not name a mapping (line 2)"}},
+		{"merge in a circle", "log: &l\n  <<: *l", nil, nil, []string{"log: << on line 5 does not name a mapping (line 4)"}},
+
+		// Values
+		{"duration without unit", "checkpoint: {interval: 5}", nil, nil,
+			[]string{`checkpoint.interval: "5" is not a duration (line 4) - write a number with a unit, such as 500ms, 5s or 2m`}},
+		{"duration out of range", "checkpoint: {interval: 1ms}", nil, nil,
+			[]string{"checkpoint.interval: 1ms is not between 10ms and 1h0m0s (line 4)"}},
+		{"size without number", "limits: {row: lots}", nil, nil,
+			[]string{`limits.row: "lots" is not a size (line 4) - write a whole number with a unit, such as 16MiB`}},
+		{"size with a decimal unit", "limits: {buffer: 16MB}", nil, nil,
+			[]string{`limits.buffer: "16MB" has an unknown unit (line 4) - use B, KiB, MiB, GiB or TiB`}},
+		{"size out of range", "limits: {row: 2GiB}", nil, nil, []string{"limits.row: 2GiB is not between 1KiB and 1GiB (line 4)"}},
+		{"number", "limits: {topics: many}", nil, nil, []string{`limits.topics: "many" is not a whole number (line 4) - write digits only`}},
+		{"number too large", "kafka: {brokers: ['k1:9092'], create_topics: {replication_factor: 40000}}", nil, nil,
+			[]string{`kafka.create_topics.replication_factor: "40000" is out of range (line 3) - write a smaller number`}},
+		{"number too small", "limits: {topics: 0}", nil, nil, []string{"limits.topics: must be at least 1 (line 4)"}},
+		{"bool", "poison: {park_keys: yes}", nil, nil, []string{`poison.park_keys: "yes" is neither true nor false (line 4) - write true or false`}},
+		{"choice", "log: {level: trace}", nil, nil, []string{`log.level: "trace" is not a choice (line 4) - use debug, info, warn or error`}},
+		{"empty choice", "on_halt: ''", nil, nil, []string{`on_halt: "" is not a choice (line 4) - use wait or exit`}},
+		{"name", "name: a b", nil, nil, []string{`name: "a b" cannot name a lock, a topic and a transactional id (line 4) - use 1 to 48 of A-Z a-z 0-9 . _ -`}},
+		{"start", "source: {address: 'db1:3306', user: relay, start: now}", nil, nil,
+			[]string{`source.start: "now" is not a place to start (line 1) - use latest, earliest or a GTID set`}},
+		{"topic", "poison: {topic: 'dead letters'}", nil, nil,
+			[]string{`poison.topic: "dead letters" is not a Kafka topic name (line 4) - use 1 to 249 of A-Z a-z 0-9 . _ -`}},
+
+		// Addresses
+		{"no port", "source: {address: db1, user: relay}", nil, nil,
+			[]string{`source.address: "db1" is not host:port (line 1) - write host:port, an IPv6 address in brackets`}},
+		{"second of a list", "kafka:\n  brokers:\n    - k1:9092\n    - k2:0", nil, nil,
+			[]string{`kafka.brokers[1]: "k2:0" has no valid port (line 6) - use 1 to 65535`}},
+		{"no host", "source: {address: ':3306', user: relay}", nil, nil, []string{`source.address: ":3306" has no host (line 1) - write host:port`}},
+		{"user in it", "source: {address: 'relay@db1:3306', user: relay}", nil, nil,
+			[]string{`source.address: "relay@db1:3306" is not host:port (line 1) - write host:port alone, without scheme, user or path`}},
+		{"list as text", "kafka: {brokers: 'a:1,b:2'}", nil, nil, []string{`kafka.brokers: "a:1,b:2" holds a comma (line 3) - write a list: [a:1, b:2]`}},
+		{"http", "http: {address: '9733'}", nil, nil, []string{`http.address: "9733" is not host:port (line 4) - write host:port, an IPv6 address in brackets`}},
+
+		// Tables
+		{"no schema", "tables: [{table: outbox}]", nil, nil, []string{`tables[0].table: "outbox" lacks a schema (line 2) - write schema.table`}},
+		{"pattern", "tables: [{table: app.outbox_%}]", nil, nil,
+			[]string{"tables[0].table: patterns with % are not available yet (line 2) - list the tables; a name that holds % goes in backquotes"}},
+		{"two otherwise", "tables:\n  - {table: a.b, when: {x: 1}, otherwise: poison}\n  - {table: a.b, otherwise: ignore}", nil, nil,
+			[]string{"tables[1].otherwise: a.b already has otherwise: poison (line 4) - give it once"}},
+		{"time zone alone", "tables: [{table: a.b, time_zone: UTC}]", nil, nil,
+			[]string{"tables[0].time_zone: has no effect without a timestamp column (line 2) - give timestamp too"}},
+		{"empty when", "tables: [{table: a.b, when: {x: []}}]", nil, nil,
+			[]string{"tables[0].when.x: matches nothing (line 2) - list the values that match"}},
+
+		// Secrets, TLS, SASL
+		{"two passwords", "source: {address: 'db1:3306', user: relay, password: hunter2, password_file: /x}", nil, nil,
+			[]string{"source: more than one of password, password_file and password_command is given (line 1) - keep one"}},
+		{"command line", "source: {address: 'db1:3306', user: relay, password_command: cat /x}", nil, nil,
+			[]string{"source.password_command: is one word with spaces, and no shell reads it (line 1) - write a list, such as [cat, /run/secrets/password]"}},
+		{"certificate without key", "source: {address: 'db1:3306', user: relay, tls: {cert: c.pem}}", nil, nil,
+			[]string{"source.tls: cert and key belong together (line 1) - give both"}},
+		{"TLS off with a CA", "kafka: {brokers: ['k1:9092'], tls: {ca: ca.pem}}", nil, nil,
+			[]string{"kafka.tls.mode: is disabled but certificates are given (line 3) - use verify-identity, or drop ca, cert and key"}},
+		{"TLS preferred for Kafka", "kafka: {brokers: ['k1:9092'], tls: {mode: preferred}}", nil, nil,
+			[]string{"kafka.tls.mode: Kafka does not negotiate encryption (line 3) - use disabled, required, verify-ca or verify-identity"}},
+		{"SASL user alone", "kafka: {brokers: ['k1:9092'], sasl: {user: a}}", nil, nil,
+			[]string{"kafka.sasl: has a user or password but no mechanism (line 3) - give kafka.sasl.mechanism"}},
+		{"SASL without password", "kafka: {brokers: ['k1:9092'], sasl: {mechanism: plain, user: a}}", nil, nil,
+			[]string{"kafka.sasl.password: missing (line 3) - or password_file or password_command; for oauthbearer the token"}},
+		{"SASL without user", "kafka: {brokers: ['k1:9092'], sasl: {mechanism: plain, password: a}}", nil, nil,
+			[]string{"kafka.sasl.user: missing (line 3) - plain needs one"}},
+
+		// Not available yet
+		{"snapshot start", "source: {address: 'db1:3306', user: relay, start: snapshot}", nil, nil,
+			[]string{"source.start: a start by snapshot is not available yet (line 1) - start from latest, earliest or a GTID set"}},
+		{"gap by snapshot", "source: {address: 'db1:3306', user: relay, on_gap: snapshot}", nil, nil,
+			[]string{"source.on_gap: the policy snapshot is not available yet (line 1) - use halt"}},
+		{"gap by skip", "source: {address: 'db1:3306', user: relay, on_gap: skip}", nil, nil,
+			[]string{"source.on_gap: the policy skip is not available yet (line 1) - use halt"}},
+		{"table from snapshot", "tables: [{table: a.b, from: snapshot}]", nil, nil,
+			[]string{"tables[0].from: adding a table by snapshot is not available yet (line 2) - use latest"}},
+		{"debezium", "tables: [{table: a.b, preset: debezium}]", nil, nil,
+			[]string{"tables[0].preset: the preset debezium is not available yet (line 2) - use outbox, or none with templates of your own"}},
+		{"cloudevents", "tables: [{table: a.b, preset: cloudevents}]", nil, nil,
+			[]string{"tables[0].preset: the preset cloudevents is not available yet (line 2) - use outbox, or none with templates of your own"}},
+		{"exactly once", "kafka: {brokers: ['k1:9092'], delivery: exactly-once}\ncheckpoint: {store: kafka}", nil, nil, []string{
+			"kafka.delivery: exactly-once delivery is not available yet (line 3) - use at-least-once; consumers can drop duplicates by the header outbox-relay-position",
+			"checkpoint.store: the checkpoint store kafka is not available yet (line 4) - use file, on a disk that outlives the relay's host or container",
+		}},
+		{"exactly once with a file", "kafka: {brokers: ['k1:9092'], delivery: exactly-once}\ncheckpoint: {store: file}", nil, nil, []string{
+			"kafka.delivery: exactly-once delivery is not available yet (line 3) - use at-least-once; consumers can drop duplicates by the header outbox-relay-position",
+			"checkpoint.store: exactly-once delivery keeps its checkpoint in Kafka, not in store file (line 4) - use kafka",
+		}},
+		{"mysql store", "checkpoint: {store: mysql}", nil, nil,
+			[]string{"checkpoint.store: the checkpoint store mysql is not available yet (line 4) - use file, on a disk that outlives the relay's host or container"}},
+		{"poison skip", "poison: {policy: skip}", nil, nil, []string{"poison.policy: the poison policy skip is not available yet (line 4) - use halt"}},
+		{"poison dead letter", "poison: {policy: dead_letter, park_keys: true}", nil, nil,
+			[]string{"poison.policy: the poison policy dead_letter is not available yet (line 4) - use halt"}},
+		{"poison of a rule", "tables: [{table: a.b, poison: {policy: skip}}]", nil, nil,
+			[]string{"tables[0].poison.policy: the poison policy skip is not available yet (line 2) - use halt"}},
+		{"parking without dead letters", "poison: {park_keys: true}", nil, nil,
+			[]string{"poison.park_keys: has no effect with policy halt (line 4) - it belongs to policy dead_letter"}},
+
+		// Environment and flags
+		{"environment", "", []string{"OUTBOX_RELAY__LOG__LEVEL=loud", "OUTBOX_RELAY__LOG__FROMAT=json"}, nil, []string{
+			`log.fromat: unknown key (environment OUTBOX_RELAY__LOG__FROMAT) - did you mean "format"?`,
+			`log.level: "loud" is not a choice (environment OUTBOX_RELAY__LOG__LEVEL) - use debug, info, warn or error`,
+		}},
+		{"flags", "", nil, []string{"tables=x", "kafka.create_topics.configs.a=b", "log=x", "name.x=1", "loglevel"}, []string{
+			"tables: tables can only be set in the file (--set tables) - write it there",
+			"kafka.create_topics.configs.a: kafka.create_topics.configs can only be set in the file (--set kafka.create_topics.configs.a) - write it there",
+			"log: is a section (--set log) - name one key of it",
+			"name.x: name has no keys of its own (--set name.x)",
+			"lacks = (--set loglevel) - write --set key=value",
+		}},
+		{"all layers at once", "nmae: x\nlog: {level: loud}", []string{"OUTBOX_RELAY__HTTP__ADDRESS=x"}, []string{"kafka.linger=x"}, []string{
+			`nmae: unknown key (line 4) - did you mean "name"?`,
+			`log.level: "loud" is not a choice (line 5) - use debug, info, warn or error`,
+			`kafka.linger: "x" is not a duration (--set kafka.linger) - write a number with a unit, such as 500ms, 5s or 2m`,
+			`http.address: "x" is not host:port (environment OUTBOX_RELAY__HTTP__ADDRESS) - write host:port, an IPv6 address in brackets`,
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := config.Load(config.Options{File: write(t, replaceSections(least, c.text)), Env: c.env, Sets: c.sets})
+			var faults *config.Faults
+			if !errors.As(err, &faults) {
+				t.Fatalf("got %v, want faults %q", err, c.want)
+			}
+			var got []string
+			for _, f := range faults.List {
+				got = append(got, f.String())
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+}
+
+// replaceSections puts each section of text in the place of the line of the base
+// that begins with the same key, the rest below it.
+func replaceSections(base, text string) string {
+	lines := strings.Split(strings.TrimSuffix(base, "\n"), "\n")
+	var below []string
+	into := -1
+	for line := range strings.SplitSeq(text, "\n") {
+		key, _, _ := strings.Cut(line, ":")
+		if !strings.HasPrefix(line, " ") {
+			into = -1
+			for i, l := range lines {
+				if strings.HasPrefix(l, key+":") && key != "" {
+					into, lines[i] = i, ""
+				}
+			}
+		}
+		if into < 0 {
+			below = append(below, line)
+			continue
+		}
+		lines[into] = strings.TrimPrefix(lines[into]+"\n"+line, "\n")
+	}
+	return strings.Join(append(lines, below...), "\n")
+}
+
+func TestUnreadableFileIsTheOnlyFault(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ text, want string }{
+		"syntax":         {"name: [a\nlog: x", "not valid YAML: "},
+		"tabs":           {"log:\n\tlevel: info", "YAML is indented with spaces, not tabs"},
+		"backquote":      {"tables:\n  - table: `a.b`.c", "a value that begins with a backquote needs single quotes around it"},
+		"two documents":  {least + "---\n" + least, "the file holds more than one YAML document - keep one, without ---"},
+		"no keys":        {"just text", "the file holds no keys - begin with source:, tables: and kafka:"},
+		"a list":         {"- a", "the file holds no keys"},
+		"unknown anchor": {"name: *x", "not valid YAML: unknown anchor"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := write(t, c.text)
+			_, err := config.Load(config.Options{File: path})
+			var faults *config.Faults
+			if !errors.As(err, &faults) || len(faults.List) != 1 || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want one fault with %q", err, c.want)
+			}
+			if !strings.HasPrefix(err.Error(), "configuration "+path+": ") {
+				t.Errorf("%v does not name the file", err)
+			}
+		})
+	}
+}
+
+// Ten mappings that merge the one before twenty times each are 20^9 keys.
+func TestAliasesThatMultiplyEndSoon(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString("name: x\nlog: &a0 {level: info}\n")
+	for i := range 9 {
+		fmt.Fprintf(&b, "x%d: &a%d {<<: [%s]}\n", i, i+1, strings.Repeat(fmt.Sprintf("*a%d, ", i), 20))
+	}
+	b.WriteString("http: *a9\n")
+	_, err := config.Load(config.Options{File: write(t, b.String())})
+	if err == nil || !strings.Contains(err.Error(), "the file has more than 100000 values - write it with fewer aliases") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestEmptyFileLacksWhatIsRequired(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "# only a comment\n", "---\n"} {
+		_, err := config.Load(config.Options{File: write(t, text)})
+		var faults *config.Faults
+		if !errors.As(err, &faults) || len(faults.List) != 4 || !strings.Contains(err.Error(), ": 4 faults\n  source.address: missing - ") {
+			t.Errorf("%q gave %v", text, err)
+		}
+	}
+}
+
+// TestFaultsShowNoSecret sets a password wherever one can be, each time with a
+// fault beside it or in it.
+func TestFaultsShowNoSecret(t *testing.T) {
+	t.Parallel()
+	const secret = "hunter2"
+	for name, o := range map[string]config.Options{
+		"as a list":          {File: write(t, "source: {password: [hunter2]}")},
+		"as a section":       {File: write(t, "source: {password: {x: hunter2}}")},
+		"two of them":        {File: write(t, "source: {password: hunter2, password_file: x}\nkafka: {sasl: {password: hunter2}}")},
+		"in the environment": {File: write(t, "a: b"), Env: []string{"OUTBOX_RELAY__SOURCE__PASWORD=hunter2", "OUTBOX_RELAY__SOURCE__PASSWORD__X=hunter2"}},
+		"as a flag":          {File: write(t, "a: b"), Sets: []string{"source.pasword=hunter2", "source.password.x=hunter2"}},
+	} {
+		if _, err := config.Load(o); err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
