@@ -37,3 +37,9 @@ func ObjectMembers(text string) (members [][2]string, err error) {
 	}
 	return members, err
 }
+
+// KeptTopics gives the number of topic names that r keeps.
+func KeptTopics(r *Router) int { return len(r.topics.known) }
+
+// BufferSize gives the bytes that rec holds for itself.
+func BufferSize(rec *Record) int { return cap(rec.buf) + cap(rec.scratch) }

@@ -23,8 +23,9 @@ type Record struct {
 	// ID is the text of the row's id column for people, nil where there is none.
 	ID []byte
 
-	buf   []byte
-	marks []mark
+	buf     []byte
+	scratch []byte // one column on its way through a filter, a condition or a JSON object
+	marks   []mark // of Headers, with the same indexes
 }
 
 // Header is one record header.
@@ -47,4 +48,27 @@ const AnyPartition int32 = -1
 type mark struct {
 	from, to int
 	null     bool
+}
+
+// keepBuffer is the largest buffer, in bytes, that a Record keeps from one row to the next.
+const keepBuffer = 1 << 20
+
+// reset makes the Record ready for the next row, with nothing left of the last.
+func (rec *Record) reset(table string) {
+	buf, scratch := rec.buf[:0], rec.scratch[:0]
+	if cap(buf) > keepBuffer || cap(buf) == 0 {
+		buf = make([]byte, 0, 512)
+	}
+	if cap(scratch) > keepBuffer {
+		scratch = nil
+	}
+	*rec = Record{Headers: rec.Headers[:0], Partition: AnyPartition, Table: table, buf: buf, scratch: scratch, marks: rec.marks[:0]}
+}
+
+// cut gives the piece of the buffer that m marks, without room behind it. The buffer must be complete. An empty piece is not nil.
+func (rec *Record) cut(m mark) []byte {
+	if m.null {
+		return nil
+	}
+	return rec.buf[m.from:m.to:m.to]
 }

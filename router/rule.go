@@ -21,7 +21,8 @@ type Rule struct {
 	Headers []HeaderRule
 	// Timestamp names the column of the record's time: DATETIME, TIMESTAMP or an integer of milliseconds. Empty takes the commit time.
 	Timestamp string
-	// TimeZone is the zone of a DATETIME column, such as Europe/Berlin. Empty means UTC.
+	// TimeZone is the zone of a DATETIME column, such as Europe/Berlin; empty means UTC. A local time that the zone skips or has twice is
+	// resolved as by time.Date. A TIMESTAMP needs no zone.
 	TimeZone string
 	// Partition names an integer column that holds the partition. Empty leaves it to the partitioner.
 	Partition string

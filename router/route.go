@@ -1,0 +1,440 @@
+package router
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"outbox-relay/binlog/event"
+	"outbox-relay/binlog/value"
+)
+
+// Meta is what a row's transaction gives to its records.
+type Meta struct {
+	// Position is the text of the transaction's GTID. It is copied.
+	Position []byte
+	// CommitMicros is the time of the commit on the server that wrote it first, in microseconds since 1970 UTC.
+	CommitMicros int64
+}
+
+// Outcome says what Route made of a row.
+type Outcome uint8
+
+const (
+	// Routed: the record is complete.
+	Routed Outcome = iota + 1
+	// Ignored: no rule matches and the table's rules say that such rows do not matter. There is no record.
+	Ignored
+	// Unmatched: no rule matches, which is poison.
+	Unmatched
+	// Rejected: a rule matches and the row is poison.
+	Rejected
+)
+
+var outcomeNames = [...]string{Routed: "routed", Ignored: "ignored", Unmatched: "unmatched", Rejected: "rejected"}
+
+// String gives the outcome in one word.
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) && o > 0 {
+		return outcomeNames[o]
+	}
+	return "outcome " + strconv.Itoa(int(o))
+}
+
+// Route fills rec from one row. cells has one element for each column of the table that b was bound to and is not kept; n counts the
+// transaction's rows of watched tables from 0.
+//
+// With Unmatched and Rejected the error is a [*Poison], and rec holds what could be made all the same, for a dead letter: a part that
+// failed is null or left out, and Topic is empty unless it is valid. An unmatched row is filled by the last rule of its table. Any other
+// error is a mistake of the caller and comes with outcome 0.
+func (r *Router) Route(b *Binding, cells []event.Cell, tx Meta, n int, rec *Record) (Outcome, error) {
+	if len(cells) != len(b.table.Columns) {
+		return 0, fmt.Errorf("row of %s has %d cells, its table has %d columns", b.name, len(cells), len(b.table.Columns))
+	}
+	w := writer{router: r, binding: b, cells: cells, rec: rec, commit: tx.CommitMicros}
+	rec.reset(b.name)
+
+	outcome := Routed
+	chosen := w.match()
+	switch {
+	case chosen == nil && b.ignore:
+		return Ignored, nil
+	case chosen == nil:
+		outcome = Unmatched
+		chosen = &b.rules[len(b.rules)-1]
+		w.poison = &Poison{Reason: ReasonUnmatched, Detail: "no rule of the table matches the row", Rule: -1, Policy: b.policy}
+	case w.poison != nil:
+		outcome = Rejected
+	}
+	w.fill(chosen, tx.Position, n)
+	if w.poison == nil {
+		return Routed, nil
+	}
+	if outcome == Routed {
+		outcome = Rejected
+	}
+	return outcome, w.finish(chosen)
+}
+
+// writer makes one record. It lives for one Route; rec keeps the buffers.
+type writer struct {
+	router  *Router
+	binding *Binding
+	cells   []event.Cell
+	rec     *Record
+	commit  int64
+	poison  *Poison // the first fault
+}
+
+// fail notes the first fault of the row; the later ones are not reported.
+func (w *writer) fail(field string, column int, reason Reason, detail string, err error) {
+	if w.poison != nil {
+		return
+	}
+	w.poison = &Poison{Reason: reason, Detail: detail, Field: field, Err: err}
+	if column >= 0 {
+		w.poison.Column = w.binding.table.Columns[column].Name
+	}
+}
+
+// finish completes the poison, of which fail knew only the cause.
+func (w *writer) finish(chosen *boundRule) *Poison {
+	p, rec := w.poison, w.rec
+	p.Table = w.binding.name
+	p.ID = string(rec.ID)
+	p.Position = string(rec.Headers[len(rec.Headers)-1].Value)
+	if p.Topic == "" {
+		p.Topic = rec.Topic
+	}
+	if p.Reason != ReasonUnmatched {
+		p.Rule, p.Policy = chosen.index, chosen.policy
+	}
+	return p
+}
+
+// match gives the first rule whose conditions hold, nil for none. A condition on a column that is not in the row image can neither hold
+// nor fail: the row is poison, in the name of that rule.
+func (w *writer) match() *boundRule {
+	rules := w.binding.rules
+	last, known := -1, false // the column whose text is in scratch, and whether it is not NULL
+next:
+	for i := range rules {
+		for j := range rules[i].when {
+			c := &rules[i].when[j]
+			if c.column != last {
+				w.rec.scratch = w.rec.scratch[:0]
+				var ok bool
+				w.rec.scratch, known, ok = w.text(w.rec.scratch, "when", c.column)
+				if !ok {
+					return &rules[i]
+				}
+				last = c.column
+			}
+			if !known {
+				continue next
+			}
+			if _, found := c.values[string(w.rec.scratch)]; !found {
+				continue next
+			}
+		}
+		return &rules[i]
+	}
+	return nil
+}
+
+// text appends the text of a column. known is false for NULL; ok is false for poison, which is noted.
+func (w *writer) text(dst []byte, field string, column int) (_ []byte, known, ok bool) {
+	cell := &w.cells[column]
+	switch cell.State {
+	case event.CellValue:
+		out, err := value.Append(dst, &w.binding.table.Columns[column], cell.Raw)
+		if err != nil {
+			w.fail(field, column, ReasonUndecodable, "the column's bytes are not a value of its type", err)
+			return dst, false, false
+		}
+		return out, true, true
+	case event.CellNull:
+		return dst, false, true
+	}
+	w.missing(field, column)
+	return dst, false, false
+}
+
+func (w *writer) missing(field string, column int) {
+	w.fail(field, column, ReasonMissingColumn, "the row image lacks the column, binlog_row_image is not FULL", nil)
+}
+
+// fill makes all parts of the record. It goes on after a fault, so that a dead letter holds what there is.
+func (w *writer) fill(rule *boundRule, position []byte, n int) {
+	rec := w.rec
+	w.topic(rule)
+	key := w.part("key", &rule.key, rule.nullKey, ReasonNullKey)
+	val := w.part("value", &rule.value, rule.tombstone, ReasonNullValue)
+	for i := range rule.headers {
+		w.header(&rule.headers[i])
+	}
+	from := len(rec.buf)
+	rec.buf = append(rec.buf, position...)
+	rec.buf = append(rec.buf, '#')
+	rec.buf = strconv.AppendInt(rec.buf, int64(n), 10)
+	w.addHeader(PositionHeader, mark{from: from, to: len(rec.buf)})
+	id := w.id()
+	rec.TimestampMillis = w.timestamp(rule)
+	rec.Partition = w.partition(rule)
+
+	rec.Key, rec.Value, rec.ID = rec.cut(key), rec.cut(val), rec.cut(id)
+	for i := range rec.Headers {
+		rec.Headers[i].Value = rec.cut(rec.marks[i])
+		rec.Headers[i].Null = rec.marks[i].null
+	}
+}
+
+// topic sets rec.Topic. The text goes behind the buffer's end and is not kept there.
+func (w *writer) topic(rule *boundRule) {
+	if rule.fixed != "" {
+		w.rec.Topic = rule.fixed
+		return
+	}
+	start := len(w.rec.buf)
+	m, ok := w.render("topic", &rule.topic)
+	text := w.rec.buf[start:]
+	w.rec.buf = w.rec.buf[:start]
+	switch {
+	case !ok:
+		return
+	case m.null:
+		w.fail("topic", rule.topic.parts[0].column, ReasonNullTopic, "the topic column is NULL", nil)
+		return
+	}
+	topic, found := w.router.topics.lookup(text)
+	if !found {
+		if err := checkTopic(text); err != nil {
+			w.fail("topic", -1, ReasonInvalidTopic, "no broker accepts the topic name "+strconv.Quote(string(text[:min(len(text), maxShown)])), err)
+			w.poison.Topic = string(text[:min(len(text), maxShown)])
+			return
+		}
+		topic = w.router.topics.add(text)
+	}
+	w.rec.Topic = topic
+}
+
+// maxShown bounds the part of an invalid topic name that is reported.
+const maxShown = 256
+
+// part renders key or value, of which a NULL is a fault unless the rule allows it.
+func (w *writer) part(field string, t *boundTemplate, allowNull bool, reason Reason) mark {
+	if len(t.parts) == 0 {
+		return mark{null: true} // a rule without key
+	}
+	m, ok := w.render(field, t)
+	if !ok {
+		return mark{null: true}
+	}
+	if m.null && !allowNull {
+		w.fail(field, t.parts[0].column, reason, "the "+field+" column is NULL", nil)
+	}
+	return m
+}
+
+// render appends a template to the buffer. A single column that is NULL gives a null mark; beside other text a NULL is poison.
+// Nothing stays in the buffer when ok is false.
+func (w *writer) render(field string, t *boundTemplate) (m mark, ok bool) {
+	rec := w.rec
+	m.from = len(rec.buf)
+	for i := range t.parts {
+		p := &t.parts[i]
+		if p.column < 0 {
+			rec.buf = append(rec.buf, p.literal...)
+			continue
+		}
+		known, ok := w.column(field, p)
+		if ok && !known && !t.single {
+			w.fail(field, p.column, ReasonNullInTemplate, "the column is NULL and stands beside other text", nil)
+			ok = false
+		}
+		if !ok {
+			rec.buf = rec.buf[:m.from]
+			return mark{null: true}, false
+		}
+		m.null = !known
+	}
+	m.to = len(rec.buf)
+	return m, true
+}
+
+// column appends one column of a template to the buffer.
+func (w *writer) column(field string, p *boundPart) (known, ok bool) {
+	rec := w.rec
+	if p.filter == filterNone {
+		rec.buf, known, ok = w.text(rec.buf, field, p.column)
+		return known, ok
+	}
+	rec.scratch, known, ok = w.text(rec.scratch[:0], field, p.column)
+	if !known || !ok {
+		return known, ok
+	}
+	var err error
+	if rec.buf, err = p.filter.append(rec.buf, rec.scratch); err != nil {
+		w.fail(field, p.column, ReasonInvalidFilter, "the filter does not suit the column's value", err)
+		return false, false
+	}
+	return true, true
+}
+
+// header adds one header, or all of a spread column; one that fails is left out.
+func (w *writer) header(h *boundHeader) {
+	if h.spread {
+		w.spread(h)
+		return
+	}
+	if m, ok := w.render(h.field, &h.value); ok {
+		w.addHeader(h.name, m)
+	}
+}
+
+func (w *writer) addHeader(name string, m mark) {
+	w.rec.Headers = append(w.rec.Headers, Header{Key: name})
+	w.rec.marks = append(w.rec.marks, m)
+}
+
+// spread makes one header of each member of a JSON object: a string is its text, null a null value, anything else its JSON text. A NULL
+// column makes none.
+func (w *writer) spread(h *boundHeader) {
+	rec, column := w.rec, h.value.parts[0].column
+	var known, ok bool
+	if rec.scratch, known, ok = w.text(rec.scratch[:0], h.field, column); !known || !ok {
+		return
+	}
+	headers := len(rec.Headers)
+	object, err := readObject(rec.scratch)
+	for err == nil {
+		var m member
+		var more bool
+		if m, more, err = object.next(); err != nil || !more {
+			break
+		}
+		err = w.spreadMember(m)
+	}
+	if err != nil {
+		rec.Headers, rec.marks = rec.Headers[:headers], rec.marks[:headers]
+		w.fail(h.field, column, ReasonInvalidHeaders, "the column cannot be spread into headers", err)
+	}
+}
+
+func (w *writer) spreadMember(m member) error {
+	rec := w.rec
+	from := len(rec.buf)
+	var err error
+	if rec.buf, err = appendString(rec.buf, m.name); err != nil {
+		return err
+	}
+	name := rec.buf[from:]
+	rec.buf = rec.buf[:from]
+	key, found := w.router.names.lookup(name)
+	if !found {
+		if err := checkHeaderName(name); err != nil {
+			return err
+		}
+		if len(name) > maxKeptName {
+			key = string(name)
+		} else {
+			key = w.router.names.add(name)
+		}
+	}
+	null := string(m.value) == "null"
+	switch {
+	case null:
+	case m.value[0] == '"':
+		if rec.buf, err = appendString(rec.buf, m.value[1:len(m.value)-1]); err != nil {
+			return err
+		}
+	default:
+		rec.buf = append(rec.buf, m.value...)
+	}
+	w.addHeader(key, mark{from: from, to: len(rec.buf), null: null})
+	return nil
+}
+
+// id renders the id column for people. It is no part of the record, so its absence is no fault.
+func (w *writer) id() mark {
+	column := w.binding.id
+	if column < 0 || w.cells[column].State != event.CellValue {
+		return mark{null: true}
+	}
+	from := len(w.rec.buf)
+	buf, err := value.Append(w.rec.buf, &w.binding.table.Columns[column], w.cells[column].Raw)
+	if err != nil {
+		return mark{null: true}
+	}
+	w.rec.buf = buf
+	return mark{from: from, to: len(buf)}
+}
+
+// timestamp gives the record's time; the commit time stands in for one that fails.
+func (w *writer) timestamp(rule *boundRule) int64 {
+	commit := floorMillis(w.commit)
+	if rule.timestamp < 0 {
+		return commit
+	}
+	cell, ok := w.number("timestamp", rule.timestamp, ReasonInvalidTimestamp)
+	if !ok {
+		return commit
+	}
+	col := &w.binding.table.Columns[rule.timestamp]
+	var millis int64
+	var err error
+	if isInteger(col) {
+		millis, err = value.Int64(col, cell.Raw)
+	} else {
+		var micros int64
+		micros, err = value.TimeMicrosIn(col, cell.Raw, rule.zone)
+		millis = floorMillis(micros)
+	}
+	switch {
+	case err != nil:
+		w.fail("timestamp", rule.timestamp, ReasonInvalidTimestamp, "the timestamp column is no point in time", err)
+	case millis < 0:
+		w.fail("timestamp", rule.timestamp, ReasonInvalidTimestamp, "the timestamp is before 1970, which Kafka does not know", nil)
+	default:
+		return millis
+	}
+	return commit
+}
+
+// number checks that a column that has to be a number is there.
+func (w *writer) number(field string, column int, reason Reason) (*event.Cell, bool) {
+	cell := &w.cells[column]
+	switch cell.State {
+	case event.CellValue:
+		return cell, true
+	case event.CellNull:
+		w.fail(field, column, reason, "the "+field+" column is NULL", nil)
+	default:
+		w.missing(field, column)
+	}
+	return nil, false
+}
+
+func floorMillis(micros int64) int64 {
+	millis := micros / 1000
+	if micros%1000 < 0 {
+		millis--
+	}
+	return millis
+}
+
+func (w *writer) partition(rule *boundRule) int32 {
+	if rule.partition < 0 {
+		return AnyPartition
+	}
+	cell, ok := w.number("partition", rule.partition, ReasonInvalidPartition)
+	if !ok {
+		return AnyPartition
+	}
+	number, err := value.Int64(&w.binding.table.Columns[rule.partition], cell.Raw)
+	if err != nil || number < 0 || number > math.MaxInt32 {
+		w.fail("partition", rule.partition, ReasonInvalidPartition, "a partition is a number from 0 to 2147483647", err)
+		return AnyPartition
+	}
+	return int32(number)
+}
