@@ -21,7 +21,7 @@
 //	p := sandbox.RunProxy(tb, m.Addr())      // TCP proxy with faults
 //
 // The same without a test, with contexts and errors: StartMySQL, StartKafka, NewProxy,
-// m.Open, m.Exec, m.DSN, k.Addrs, k.CreateTopic, k.Admin.
+// m.Open, m.Exec, m.DSN, k.Addrs, k.CreateTopic, k.Leader, k.WaitInSync, k.Admin.
 //
 // Verbs of a MySQL and of each k.Broker(1..n): Stop, Kill, Pause, Resume, Start, Restart
 // (same data, same ports), Close. A MySQL takes SetArgs and a broker SetProperties for

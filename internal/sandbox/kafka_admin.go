@@ -9,6 +9,9 @@ import (
 	"github.com/IBM/sarama"
 )
 
+// adminTimeout bounds each administrative step whose context has no earlier end.
+const adminTimeout = time.Minute
+
 func adminConfig() *sarama.Config {
 	c := sarama.NewConfig()
 	c.ClientID = "sandbox"
@@ -57,26 +60,70 @@ func (k *Kafka) CreateTopic(ctx context.Context, name string, partitions, replic
 	for key, value := range configs {
 		detail.ConfigEntries[key] = &value
 	}
-	admin, err := k.Admin()
-	if err != nil {
-		return err
+	create := func() error {
+		admin, err := k.Admin()
+		if err != nil {
+			return err
+		}
+		defer admin.Close()
+		return admin.CreateTopic(name, detail, false)
 	}
-	defer admin.Close()
-	if err := admin.CreateTopic(name, detail, false); err != nil {
-		return fmt.Errorf("creating topic %s: %w", name, err)
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	for {
+		err := create()
+		if err == nil {
+			break
+		}
+		// The broker's own answer is final; short of one, a node may just have been killed.
+		var refusal *sarama.TopicError
+		if errors.As(err, &refusal) || ctx.Err() != nil {
+			return fmt.Errorf("creating topic %s: %w", name, err)
+		}
+		sleep(ctx, 50*time.Millisecond)
 	}
-	err = k.awaitTopic(ctx, name, func(p *sarama.PartitionMetadata) bool { return p.Leader >= 0 && p.Err == sarama.ErrNoError }, partitions)
-	if err != nil {
+	led := func(p *sarama.PartitionMetadata) bool { return p.Err == sarama.ErrNoError && k.runs(p.Leader) }
+	if err := k.awaitTopic(ctx, name, partitions, led); err != nil {
 		return fmt.Errorf("creating topic %s: %w", name, err)
 	}
 	return nil
 }
 
+// Leader returns the id of the broker that leads the partition. It waits until all running
+// brokers name the same one and that one runs: after the kill of a leader, the next.
+func (k *Kafka) Leader(ctx context.Context, topic string, partition int) (int, error) {
+	leaders := map[int32]bool{}
+	same := func(m *sarama.TopicMetadata) bool {
+		for _, p := range m.Partitions {
+			if p.ID == int32(partition) && k.runs(p.Leader) {
+				leaders[p.Leader] = true
+				return len(leaders) == 1
+			}
+		}
+		return false
+	}
+	if err := k.awaitMetadata(ctx, topic, func() { clear(leaders) }, same); err != nil {
+		return 0, fmt.Errorf("finding the leader of partition %d of topic %s: %w", partition, topic, err)
+	}
+	for id := range leaders {
+		return int(id), nil
+	}
+	return 0, fmt.Errorf("no broker runs to tell the leader of topic %s", topic)
+}
+
+// runs reports whether the node is a broker that runs (any, of a cluster from outside).
+func (k *Kafka) runs(id int32) bool {
+	if k.program == nil {
+		return id >= 0
+	}
+	return id >= 1 && int(id) <= len(k.brokers) && k.brokers[id-1].Running()
+}
+
 // WaitInSync returns when every running broker says that all replicas of the topic are in
 // sync: after a broker's restart, the cluster is whole again.
 func (k *Kafka) WaitInSync(ctx context.Context, topic string) error {
-	full := func(p *sarama.PartitionMetadata) bool { return p.Leader >= 0 && len(p.Isr) == len(p.Replicas) }
-	if err := k.awaitTopic(ctx, topic, full, 1); err != nil {
+	full := func(p *sarama.PartitionMetadata) bool { return k.runs(p.Leader) && len(p.Isr) == len(p.Replicas) }
+	if err := k.awaitTopic(ctx, topic, 1, full); err != nil {
 		return fmt.Errorf("waiting for the replicas of topic %s: %w", topic, err)
 	}
 	return nil
@@ -84,35 +131,43 @@ func (k *Kafka) WaitInSync(ctx context.Context, topic string) error {
 
 // awaitTopic waits until all running brokers describe the topic with at least so many
 // partitions, all of them good.
-func (k *Kafka) awaitTopic(ctx context.Context, topic string, good func(*sarama.PartitionMetadata) bool, partitions int) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+func (k *Kafka) awaitTopic(ctx context.Context, topic string, partitions int, good func(*sarama.PartitionMetadata) bool) error {
+	return k.awaitMetadata(ctx, topic, func() {}, func(m *sarama.TopicMetadata) bool {
+		for _, p := range m.Partitions {
+			if !good(p) {
+				return false
+			}
+		}
+		return len(m.Partitions) >= partitions
+	})
+}
+
+// awaitMetadata asks all running brokers, in rounds that begin with a call of begin, until
+// good holds for all their answers of a round.
+func (k *Kafka) awaitMetadata(ctx context.Context, topic string, begin func(), good func(*sarama.TopicMetadata) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
 	for {
+		begin()
 		addrs := k.internalAddrs()
 		all := len(addrs) > 0
 		for _, addr := range addrs {
 			m, err := brokerMetadata(addr, []string{topic})
-			all = all && err == nil && topicGood(m, good, partitions)
+			all = all && err == nil && len(m.Topics) == 1 && m.Topics[0].Err == sarama.ErrNoError && good(m.Topics[0])
 		}
 		if all {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), errors.New("not all brokers know it as wanted"))
-		case <-time.After(20 * time.Millisecond):
+		if ctx.Err() != nil {
+			return fmt.Errorf("not all brokers know it as wanted: %w", ctx.Err())
 		}
+		sleep(ctx, 20*time.Millisecond)
 	}
 }
 
-func topicGood(m *sarama.MetadataResponse, good func(*sarama.PartitionMetadata) bool, partitions int) bool {
-	if len(m.Topics) != 1 || m.Topics[0].Err != sarama.ErrNoError || len(m.Topics[0].Partitions) < partitions {
-		return false
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
-	for _, p := range m.Topics[0].Partitions {
-		if !good(p) {
-			return false
-		}
-	}
-	return true
 }

@@ -57,6 +57,10 @@ func (n nodeConfig) properties(extra map[string]string) string {
 		"group.initial.rebalance.delay.ms":                 "0",
 		"num.network.threads":                              "2",
 		"num.io.threads":                                   "4",
+		// A killed broker can come back only when the controller has given it up: after 3 s
+		// instead of 9 s.
+		"broker.session.timeout.ms":    "3000",
+		"broker.heartbeat.interval.ms": "500",
 		// The default of 128 MiB does not fit the small heap.
 		"log.cleaner.dedupe.buffer.size": "2097152",
 	}

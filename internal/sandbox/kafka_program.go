@@ -21,7 +21,7 @@ const kafkaLogging = `status=warn
 appender.console.type=Console
 appender.console.name=C
 appender.console.layout.type=PatternLayout
-appender.console.layout.pattern=%d{ISO8601} %p %m (%c)%n
+appender.console.layout.pattern=%d{ISO8601} %p %m (%c)%n%ex{2}
 rootLogger.level=warn
 rootLogger.appenderRef.c.ref=C
 logger.start.name=kafka.server.KafkaRaftServer
@@ -45,7 +45,7 @@ func findKafka(ctx context.Context, say func(string)) (*kafkaProgram, error) {
 		return nil, err
 	}
 	k := &kafkaProgram{java: java}
-	key := "kafka-" + KafkaVersion + "-1"
+	key := "kafka-" + KafkaVersion + "-2"
 	k.root, err = cached(ctx, key, say, func(dir string) error {
 		say("fetching Kafka " + KafkaVersion + " with Maven (about 55 MB)")
 		err := fetchArtifacts(ctx, dir, filepath.Join(dir, "lib"), say,

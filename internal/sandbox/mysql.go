@@ -120,6 +120,10 @@ func (m *MySQL) Start(ctx context.Context) error {
 		"--enforce-gtid-consistency=ON",
 		"--innodb-buffer-pool-size=64M",
 		"--innodb-redo-log-capacity="+redoCapacity,
+		// Less memory: 370 MB resident instead of 540.
+		"--innodb-log-buffer-size=4M",
+		"--table-open-cache=400",
+		"--table-definition-cache=400",
 	)
 	args = append(append(args, userArgs()...), m.args...)
 	run, err := startProcess("MySQL "+m.program.version, m.program.command(args...), m.logFile())

@@ -89,7 +89,7 @@ func wantedOfArchive(name string) bool {
 	case strings.HasPrefix(name, "bin/"):
 		return name == "bin/mysqld" || name == "bin/mysql" || name == "bin/mysqlbinlog" || name == "bin/mysqladmin"
 	}
-	return strings.HasPrefix(name, "lib/") || strings.HasPrefix(name, "share/")
+	return strings.HasPrefix(name, "lib/private/") || strings.HasPrefix(name, "lib/plugin/") || strings.HasPrefix(name, "share/")
 }
 
 func unzipFile(f *zip.File, to string) error {

@@ -163,8 +163,8 @@ func throughLoader(root, program string) ([]string, error) {
 	if len(loaders) == 0 || len(libraries) == 0 {
 		return nil, fmt.Errorf("no dynamic loader in %s", root)
 	}
-	return []string{loaders[0], "--argv0", filepath.Base(program),
-		"--library-path", strings.Join(libraries, ":"), filepath.Join(root, program)}, nil
+	program = filepath.Join(root, program)
+	return []string{loaders[0], "--argv0", program, "--library-path", strings.Join(libraries, ":"), program}, nil
 }
 
 // accountsSQL runs once while a data folder is initialized, so it is in no binlog. Each

@@ -35,14 +35,11 @@ done
 for one do
   case $one in "p "*) kill -9 "${one#p }" 2>/dev/null ;; esac
 done
-tries=0
 for one do
-  case $one in "p "*)
-    while kill -0 "${one#p }" 2>/dev/null && [ $tries -lt 30 ]; do sleep 0.1; tries=$((tries+1)); done ;;
+  case $one in "d "*)
+    tries=0
+    until rm -rf -- "${one#d }" 2>/dev/null || [ $tries -ge 50 ]; do sleep 0.1; tries=$((tries+1)); done ;;
   esac
-done
-for one do
-  case $one in "d "*) rm -rf -- "${one#d }" ;; esac
 done
 `
 
