@@ -65,6 +65,8 @@ func (f *Faults) Error() string {
 type collector struct {
 	found   []Fault
 	origins map[string]string
+	// broken are the sections that were written as something else.
+	broken []string
 	// nodes counts what was read of the file.
 	nodes int
 }
@@ -75,10 +77,11 @@ func (c *collector) add(path, hint, format string, args ...any) {
 	})
 }
 
-// faulty reports whether path, or something below it, already has a fault; a
-// second one about the same value would only be noise.
+// faulty reports whether path, something below it, or a whole section around it
+// already has a fault; a second one about the same value would only be noise.
 func (c *collector) faulty(path string) bool {
-	return slices.ContainsFunc(c.found, func(f Fault) bool { return below(f.Path, path) })
+	return slices.ContainsFunc(c.found, func(f Fault) bool { return below(f.Path, path) }) ||
+		slices.ContainsFunc(c.broken, func(section string) bool { return below(path, section) })
 }
 
 // err returns the gathered faults in the order of the file, those without a

@@ -60,6 +60,12 @@ func TestFaults(t *testing.T) {
 		{"tables as section", "tables: {table: a.b}", nil, nil, []string{"tables: must be a list (line 2) - begin each element with a dash"}},
 		{"empty element", "kafka:\n  brokers:\n    -\n    - k1:9092", nil, nil,
 			[]string{"kafka.brokers[0]: an element is empty (line 5) - remove it or fill it in"}},
+		{"nothing but empty elements", "kafka:\n  brokers:\n    -", nil, nil,
+			[]string{"kafka.brokers[0]: an element is empty (line 5) - remove it or fill it in"}},
+		{"required section as text", "kafka: k1:9092\nsource: [a]", nil, nil, []string{
+			"source: must be a section with keys of its own (line 1)",
+			"kafka: must be a section with keys of its own (line 3)",
+		}},
 		{"broken merge", "tables: [{<<: 1, table: a.b}]", nil, nil, []string{"tables[0]: << on line 2 does not name a mapping (line 2)"}},
 		{"merge in a circle", "log: &l\n  <<: *l", nil, nil, []string{"log: << on line 5 does not name a mapping (line 4)"}},
 
@@ -85,6 +91,9 @@ func TestFaults(t *testing.T) {
 			[]string{`source.start: "now" is not a place to start (line 1) - use latest, earliest or a GTID set`}},
 		{"topic", "poison: {topic: 'dead letters'}", nil, nil,
 			[]string{`poison.topic: "dead letters" is not a Kafka topic name (line 4) - use 1 to 249 of A-Z a-z 0-9 . _ -`}},
+
+		{"topic of dots", "poison: {topic: '..'}", nil, nil,
+			[]string{`poison.topic: ".." is not a Kafka topic name (line 4) - use 1 to 249 of A-Z a-z 0-9 . _ -`}},
 
 		// Addresses
 		{"no port", "source: {address: db1, user: relay}", nil, nil,

@@ -54,7 +54,7 @@ func (c *collector) override(root map[string]any, path, value, from string) {
 	for i, name := range names {
 		f, ok := fieldNamed(t, name)
 		if !ok {
-			fault(suggest(t, section, name), "unknown key")
+			fault(suggest(t, name), "unknown key")
 			return
 		}
 		section, t = join(section, name), f.typ

@@ -79,7 +79,7 @@ var otherNames = map[string]string{
 }
 
 // suggest returns a hint for a key that section t does not have, or "".
-func suggest(t reflect.Type, section, name string) string {
+func suggest(t reflect.Type, name string) string {
 	plain := strings.ToLower(strings.NewReplacer("-", "_", " ", "_").Replace(name))
 	best, bestDistance := "", len(plain)/3+2
 	for _, f := range fieldsOf(t) {
@@ -91,7 +91,7 @@ func suggest(t reflect.Type, section, name string) string {
 		}
 	}
 	if best == "" {
-		best = elsewhere(reflect.TypeFor[Config](), "", plain, section)
+		best = elsewhere(reflect.TypeFor[Config](), "", plain)
 	}
 	if best == "" {
 		return ""
@@ -99,19 +99,18 @@ func suggest(t reflect.Type, section, name string) string {
 	return `did you mean "` + best + `"?`
 }
 
-// elsewhere returns the one path outside a section at which a key of that name
-// exists, or "" if there is none or more than one.
-func elsewhere(t reflect.Type, path, name, section string) string {
+// elsewhere returns the one path at which a key of that name exists, or "" if
+// there is none or more than one.
+func elsewhere(t reflect.Type, path, name string) string {
 	found := ""
 	for _, f := range fieldsOf(t) {
 		p := join(path, f.name)
 		hit := ""
 		switch {
-		case p == section:
 		case f.name == name:
 			hit = p
 		case isSection(f.typ):
-			hit = elsewhere(f.typ, p, name, section)
+			hit = elsewhere(f.typ, p, name)
 		}
 		if hit != "" && found != "" {
 			return ""

@@ -96,6 +96,7 @@ func (c *collector) value(n *yaml.Node, t reflect.Type, path string) any {
 
 func (c *collector) list(n *yaml.Node, t reflect.Type, path string) any {
 	if n.Kind != yaml.SequenceNode {
+		c.broken = append(c.broken, path)
 		c.add(path, "begin each element with a dash", "must be a list")
 		return nil
 	}
@@ -117,6 +118,7 @@ func (c *collector) mapping(n *yaml.Node, t reflect.Type, path string) any {
 		if path == "" {
 			c.add(path, "begin with source:, tables: and kafka:", "the file holds no keys")
 		} else {
+			c.broken = append(c.broken, path)
 			c.add(path, "", "must be a section with keys of its own")
 		}
 		return nil
@@ -131,7 +133,7 @@ func (c *collector) mapping(n *yaml.Node, t reflect.Type, path string) any {
 			typ = f.typ
 		} else {
 			c.origins[p] = fmt.Sprintf("line %d", pair.key.Line)
-			c.add(p, suggest(t, path, name), "unknown key")
+			c.add(p, suggest(t, name), "unknown key")
 			continue
 		}
 		v := c.value(pair.value, typ, p)
