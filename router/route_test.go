@@ -151,6 +151,15 @@ func TestNullIsNotEmpty(t *testing.T) {
 	}
 }
 
+// An empty document is what INSERT IGNORE of a NULL leaves in a NOT NULL column. The server prints it as null, and IS NULL is false for it.
+func TestEmptyJSONDocumentIsTheTextNull(t *testing.T) {
+	t.Parallel()
+	rec := mustRoute(t, plainTable(), plain("j", raw([]byte{})), none(func(r *router.Rule) { r.Value = "{j}" }))
+	if show(rec.Value) != `"null"` {
+		t.Errorf("value %s", show(rec.Value))
+	}
+}
+
 func TestRuleWithoutKey(t *testing.T) {
 	t.Parallel()
 	rec := mustRoute(t, plainTable(), plain(), router.Rule{Table: "app.t", Preset: "none", Topic: "t", Value: "{v}", NullKey: "allow"})
