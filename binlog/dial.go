@@ -3,6 +3,7 @@ package binlog
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -13,26 +14,17 @@ import (
 	"github.com/go-mysql-org/go-mysql/mysql"
 )
 
-// TLSMode says how a connection to MySQL is protected, in the words of MySQL's own clients.
-type TLSMode string
-
-const (
-	TLSDisabled       TLSMode = "disabled"        // never
-	TLSPreferred      TLSMode = "preferred"       // where the server can; nothing is verified
-	TLSRequired       TLSMode = "required"        // always; nothing is verified
-	TLSVerifyCA       TLSMode = "verify-ca"       // the certificate's chain is verified
-	TLSVerifyIdentity TLSMode = "verify-identity" // and its host name
-)
-
 // Login says how to reach a MySQL server. It is used for the replication connection, for the activity lock and for checks.
 type Login struct {
 	Address  string // host:port, or the path of a socket
 	User     string
 	Password func(context.Context) (string, error) // asked at each connect; nil means no password
-	TLSMode  TLSMode
-	TLS      *tls.Config // roots and client certificates; may be nil
-	Program  string      // shown to operators in performance_schema.session_connect_attrs
-	Timeout  time.Duration
+	// TLS gives the settings for a host at each connect, so that renewed certificates are picked up; nil, or a nil result, means plain text.
+	TLS func(host string) (*tls.Config, error)
+	// TLSOptional goes on in plain text with a server that has no TLS.
+	TLSOptional bool
+	Program     string // shown to operators in performance_schema.session_connect_attrs
+	Timeout     time.Duration
 	// Dial replaces the network in tests; nil means TCP or a unix socket.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -57,12 +49,8 @@ func (c *Conn) Close() error {
 // Dial connects and authenticates. It blocks for at most l.Timeout (10 s by default), also on a frozen server, and returns early
 // when ctx ends. The connection is closed when ctx ends.
 func Dial(ctx context.Context, l Login) (*Conn, error) {
-	mode := l.TLSMode
-	if mode == "" {
-		mode = TLSPreferred
-	}
-	c, err := l.dial(ctx, mode != TLSDisabled)
-	if err != nil && mode == TLSPreferred && isNoTLS(err) {
+	c, err := l.dial(ctx, true)
+	if err != nil && l.TLSOptional && isNoTLS(err) {
 		c, err = l.dial(ctx, false)
 	}
 	if err != nil {
@@ -85,6 +73,16 @@ func (l Login) dial(ctx context.Context, secure bool) (*Conn, error) {
 			return nil, fmt.Errorf("reading the password: %w", err)
 		}
 	}
+	var cfg *tls.Config
+	if secure && l.TLS != nil {
+		host, _, err := net.SplitHostPort(l.Address)
+		if err != nil {
+			host = l.Address
+		}
+		if cfg, err = l.TLS(host); err != nil {
+			return nil, err
+		}
+	}
 	c := &Conn{stop: func() bool { return true }}
 	dial := l.Dial
 	if dial == nil {
@@ -101,8 +99,8 @@ func (l Login) dial(ctx context.Context, secure bool) (*Conn, error) {
 		return nc, nc.SetDeadline(time.Now().Add(timeout))
 	}, func(lc *client.Conn) error {
 		lc.SetAttributes(map[string]string{"program_name": l.Program})
-		if secure {
-			lc.SetTLSConfig(l.tlsConfig())
+		if cfg != nil {
+			lc.SetTLSConfig(cfg)
 		}
 		return nil
 	})
@@ -125,29 +123,6 @@ func network(address string) string {
 		return "unix"
 	}
 	return "tcp"
-}
-
-// tlsConfig gives the configuration of the mode. Modes below verify-ca check nothing, as MySQL's clients do.
-func (l Login) tlsConfig() *tls.Config {
-	cfg := &tls.Config{}
-	if l.TLS != nil {
-		cfg = l.TLS.Clone()
-	}
-	if cfg.ServerName == "" {
-		if host, _, err := net.SplitHostPort(l.Address); err == nil {
-			cfg.ServerName = host
-		}
-	}
-	switch l.TLSMode {
-	case TLSVerifyIdentity:
-	case TLSVerifyCA:
-		roots := cfg.RootCAs
-		cfg.InsecureSkipVerify = true // the chain is verified below, without the host name
-		cfg.VerifyConnection = func(s tls.ConnectionState) error { return verifyChain(s, roots) }
-	default:
-		cfg.InsecureSkipVerify = true
-	}
-	return cfg
 }
 
 // ConnectError tells why a server cannot be used at all. Its text is one sentence with what, where and what to do.
@@ -198,4 +173,11 @@ func (e *ConnectError) Lasting() bool {
 		return dns.IsNotFound
 	}
 	return isNoTLS(e.Err) || isCertificate(e.Err)
+}
+
+func isCertificate(err error) bool {
+	var verify *tls.CertificateVerificationError
+	var invalid x509.CertificateInvalidError
+	var unknown x509.UnknownAuthorityError
+	return errors.As(err, &verify) || errors.As(err, &unknown) || errors.As(err, &invalid)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
 
@@ -76,11 +77,6 @@ func (c *Conn) Server(address string) (*Server, error) {
 
 func text(r *mysql.Result, column int) string {
 	s, _ := r.GetString(0, column)
-	if s == "" {
-		if n, err := r.GetInt(0, column); err == nil && r.Values[0][column].Type != mysql.FieldValueTypeString {
-			return fmt.Sprint(n)
-		}
-	}
 	return s
 }
 
@@ -97,4 +93,22 @@ func (s *Server) usable() error {
 		return &SourceError{Reason: ReasonColumnsUnknown, Detail: fmt.Sprintf("the server at %s runs with binlog_row_metadata=%s, so its binlog names no columns", s.Address, s.RowMetadata), Hint: "SET PERSIST binlog_row_metadata = 'FULL';"}
 	}
 	return nil
+}
+
+// Query runs one small statement and returns the text of its first column of its first row, empty without one. It waits at most timeout.
+func (c *Conn) Query(ctx context.Context, timeout time.Duration, statement string) (string, error) {
+	if err := c.net.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return "", err
+	}
+	r, err := c.Execute(statement)
+	if err != nil {
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		return "", err
+	}
+	if r.Resultset == nil || len(r.Values) == 0 || len(r.Values[0]) == 0 {
+		return "", nil
+	}
+	return text(r, 0), nil
 }

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+
+	"outbox-relay/config"
+	"outbox-relay/relay"
+	"outbox-relay/relay/httpd"
+)
+
+type runFlags struct {
+	sink          string
+	untilCaughtUp bool
+	noStandby     bool
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use:   "run",
+		Short: "Relay until stopped",
+		Long: `Relay until stopped. SIGTERM or SIGINT waits for acknowledgements, saves the checkpoint and exits 0; a second signal exits at once.
+
+Exit codes: 0 stopped cleanly, 1 other failure, 3 the source cannot continue, 4 poison record (3 and 4 only under on_halt: exit),
+5 another relay of this name is active (only with --no-standby), 64 usage, 78 configuration.`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if f.sink != "kafka" && f.sink != "stdout" {
+				return usageError{fmt.Errorf("--sink is kafka or stdout, not %q", f.sink)}
+			}
+			cfg, err := a.load()
+			if err != nil {
+				return err
+			}
+			return a.run(cfg, f)
+		},
+	}
+	c.Flags().StringVar(&f.sink, "sink", "kafka", "where records go: kafka, or stdout as JSON lines")
+	c.Flags().BoolVar(&f.untilCaughtUp, "until-caught-up", false, "stop once everything executed at the start is published")
+	c.Flags().BoolVar(&f.noStandby, "no-standby", false, "exit 5 instead of waiting while another relay of this name is active")
+	return c
+}
+
+// run builds the relay and its HTTP server and runs them until a signal, a halt or an error.
+func (a *app) run(cfg *config.Config, f runFlags) error {
+	log := a.logger(cfg)
+	limitMemory(cfg)
+	reg := prometheus.NewRegistry()
+	named := prometheus.WrapRegistererWith(prometheus.Labels{"source": cfg.Name}, reg)
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	named.MustRegister(buildInfo())
+
+	o, err := a.relayOptions(cfg, f, log, named)
+	if err != nil {
+		return err
+	}
+	r, err := relay.New(o)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := signalContext(log)
+	defer cancel()
+	server, err := httpd.Listen(httpd.Options{Address: cfg.HTTP.Address, Relay: r, Gatherer: reg, Version: version})
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	go func() { // ends with server.Close
+		if err := server.Serve(); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			log.Error("http server ended", "err", err)
+		}
+	}()
+	v, c := buildVersion()
+	log.Info("outbox-relay starts", "name", cfg.Name, "version", v, "commit", c, "http", server.Addr())
+	err = r.Run(ctx)
+	log.Info("outbox-relay ends", "checkpoint", r.Status().Checkpoint.GTIDSet)
+	return err
+}
+
+// signalContext ends at the first SIGTERM or SIGINT; the second one exits the process.
+func signalContext(log *slog.Logger) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	go func() { // lives as long as the process
+		s := <-signals
+		log.Info("stopping: waiting for acknowledgements", "signal", s.String())
+		cancel()
+		<-signals
+		os.Exit(exitFailure)
+	}()
+	return ctx, cancel
+}
+
+// limitMemory sets the garbage collector's limit from what the configuration allows to be held, unless the environment sets it.
+func limitMemory(cfg *config.Config) {
+	const base = 24 << 20 // code, stacks, connection buffers and one request per broker being encoded
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(base + int64(cfg.Limits.Buffer))
+	}
+}
+
+func (a *app) logger(cfg *config.Config) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(cfg.Log.Level)) // checked by config
+	o := &slog.HandlerOptions{Level: level}
+	if cfg.Log.Format == "json" {
+		return slog.New(slog.NewJSONHandler(a.err, o))
+	}
+	return slog.New(slog.NewTextHandler(a.err, o))
+}
+
+func buildInfo() prometheus.Collector {
+	v, c := buildVersion()
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "outbox_relay_build_info", Help: "Version of the relay.", ConstLabels: prometheus.Labels{"version": v, "commit": c, "go": runtime.Version()}})
+	g.Set(1)
+	return g
+}
+
+const drainTimeout = 4 * time.Second

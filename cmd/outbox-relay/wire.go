@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"outbox-relay/binlog"
+	"outbox-relay/binlog/gtid"
+	"outbox-relay/checkpoint"
+	"outbox-relay/checkpoint/filestore"
+	"outbox-relay/config"
+	"outbox-relay/relay"
+	"outbox-relay/relay/kafka"
+	"outbox-relay/relay/stdout"
+	"outbox-relay/router"
+)
+
+// Shares of limits.buffer: the records in flight, the open transactions in memory, the tracker's transactions.
+const (
+	windowShare      = 0.70
+	openShare        = 0.15
+	trackerShare     = 0.15
+	trackerEntrySize = 192 // bytes of a transaction in flight, rounded up
+)
+
+// relayOptions maps the configuration onto the packages.
+func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg prometheus.Registerer) (relay.Options, error) {
+	rules, err := router.New(router.Options{Rules: rulesOf(cfg)})
+	if err != nil {
+		return relay.Options{}, err
+	}
+	var names []string
+	var watched []binlog.TableName
+	for _, t := range rules.Tables() {
+		names = append(names, t.String())
+		watched = append(watched, binlog.TableName{Schema: t.Schema, Name: t.Name})
+	}
+	login := loginOf(cfg)
+	host, _ := os.Hostname()
+	return relay.Options{
+		Name: cfg.Name, Instance: fmt.Sprintf("%s/%d", host, os.Getpid()), Tables: names, Router: rules,
+		OpenStore: func() (checkpoint.Store, error) {
+			return filestore.Open(filestore.Options{Path: cfg.Checkpoint.Path, Name: cfg.Name})
+		},
+		Lease:         relay.NewMySQLLease(login, cfg.Source.Addresses, cfg.Name, log),
+		FirstPosition: func(ctx context.Context) (*gtid.Set, error) { return firstPosition(ctx, cfg, login, log) },
+		AddedTables:   func(added []string) error { return addedTables(cfg, added) },
+		OpenSource: func(start *gtid.Set, beforeWait func(), reg prometheus.Registerer) (relay.Source, error) {
+			return binlog.New(binlog.Options{
+				Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, ServerID: cfg.Source.ServerID, Tables: watched, Start: start,
+				Heartbeat: cfg.Source.Heartbeat, IgnoreStatementWrites: cfg.Source.OnStatementWrite == config.PolicyIgnore,
+				SkipUnknownXA: cfg.Source.OnUnknownXA == config.PolicySkip, Memory: share(cfg, openShare), RowLimit: int64(cfg.Limits.Row),
+				SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), BeforeWait: beforeWait, Logger: log, Registerer: reg,
+			})
+		},
+		OpenSink: func(h relay.SinkHooks, reg prometheus.Registerer) (relay.Sink, error) {
+			if f.sink == "stdout" {
+				return stdoutSink{stdout.New(a.out, h.Acked)}, nil
+			}
+			return newKafkaSink(cfg, h, log, reg)
+		},
+		SaveInterval: cfg.Checkpoint.Interval, Heartbeat: cfg.Source.Heartbeat, DrainTimeout: drainTimeout,
+		MaxInFlight: int(share(cfg, trackerShare) / trackerEntrySize),
+		NoStandby:   f.noStandby, UntilCaughtUp: f.untilCaughtUp, ExitOnHalt: cfg.OnHalt == config.OnHaltExit,
+		Logger: log, Registerer: reg,
+	}, nil
+}
+
+func share(cfg *config.Config, part float64) int64 {
+	return int64(float64(cfg.Limits.Buffer) * part)
+}
+
+func spoolDir(cfg *config.Config) string {
+	if cfg.Limits.SpoolDir != "" {
+		return cfg.Limits.SpoolDir
+	}
+	return filepath.Dir(cfg.Checkpoint.Path)
+}
+
+func rulesOf(cfg *config.Config) []router.Rule {
+	var rules []router.Rule
+	for _, t := range cfg.Tables {
+		r := router.Rule{
+			Table: t.Table.String(), Preset: t.Preset, Topic: t.Topic, Key: t.Key, Value: t.Value, Timestamp: t.Timestamp, TimeZone: t.TimeZone,
+			Partition: t.Partition, When: t.When, Otherwise: t.Otherwise, Tombstone: t.Tombstone, NullKey: t.NullKey, Poison: t.Poison.Policy,
+		}
+		for _, h := range t.Headers {
+			r.Headers = append(r.Headers, router.HeaderRule{Name: h.Name, Value: h.Value})
+		}
+		rules = append(rules, r)
+	}
+	return rules
+}
+
+func loginOf(cfg *config.Config) binlog.Login {
+	return binlog.Login{
+		User: cfg.Source.User, Password: cfg.Source.Password.Read, TLS: cfg.Source.TLS.Config,
+		TLSOptional: cfg.Source.TLS.Mode == config.TLSPreferred, Program: "outbox-relay " + cfg.Name,
+	}
+}
+
+func firstPosition(ctx context.Context, cfg *config.Config, login binlog.Login, log *slog.Logger) (*gtid.Set, error) {
+	if cfg.Source.Start == "" {
+		return nil, configurationError(fmt.Sprintf("there is no checkpoint at %s and source.start is not set: set it to latest, earliest or a GTID set", cfg.Checkpoint.Path))
+	}
+	return binlog.FirstPosition(ctx, login, cfg.Source.Addresses, cfg.Source.Start, log)
+}
+
+// addedTables refuses tables that are new to a relay with a checkpoint unless the configuration says from where to read them.
+func addedTables(cfg *config.Config, added []string) error {
+	for _, name := range added {
+		for _, t := range cfg.Tables {
+			if t.Table.String() == name && t.From == "" {
+				return configurationError(fmt.Sprintf("table %s is new to this relay, whose checkpoint already exists: set from: latest on its rule", name))
+			}
+		}
+	}
+	return nil
+}
+
+// stdoutSink gives the stdout sink the statistics that it does not have.
+type stdoutSink struct{ *stdout.Sink }
+
+func (stdoutSink) Stats() relay.SinkStats { return relay.SinkStats{} }
+
+// kafkaSink speaks the relay's words for a publisher.
+type kafkaSink struct{ *kafka.Publisher }
+
+func newKafkaSink(cfg *config.Config, h relay.SinkHooks, log *slog.Logger, reg prometheus.Registerer) (relay.Sink, error) {
+	o, err := kafkaOptions(cfg)
+	if err != nil {
+		return nil, err
+	}
+	o.Acked, o.Allowed = h.Acked, h.Allowed
+	o.Poisoned = func(e *kafka.PoisonError) { h.Poisoned(poisonOf(e)) }
+	o.Logger, o.Registerer = log, reg
+	p, err := kafka.New(o)
+	if err != nil {
+		return nil, err
+	}
+	return kafkaSink{p}, nil
+}
+
+func kafkaOptions(cfg *config.Config) (kafka.Options, error) {
+	k := cfg.Kafka
+	var secure *tls.Config
+	if k.TLS.Mode != config.TLSPreferred { // a broker's port speaks one or the other
+		var err error
+		if secure, err = k.TLS.Config(""); err != nil {
+			return kafka.Options{}, fmt.Errorf("kafka.tls: %w", err)
+		}
+	}
+	return kafka.Options{
+		Brokers: k.Brokers, ClientID: "outbox-relay-" + cfg.Name, TLS: secure,
+		SASL:        kafka.SASL{Mechanism: k.SASL.Mechanism, User: k.SASL.User, Secret: k.SASL.Password.Read},
+		Compression: k.Compression, Partitioner: k.Partitioner, Linger: k.Linger, Window: share(cfg, windowShare),
+		CreateTopics: kafka.CreateTopics{Enabled: k.CreateTopics.Enabled, Partitions: k.CreateTopics.Partitions, ReplicationFactor: k.CreateTopics.ReplicationFactor, Configs: k.CreateTopics.Configs},
+		TopicsLimit:  cfg.Limits.Topics,
+	}, nil
+}
+
+func poisonOf(e *kafka.PoisonError) *relay.Poison {
+	return &relay.Poison{Reason: e.Reason, Table: e.Table, ID: e.ID, Position: e.Position, Topic: e.Topic, Err: e}
+}
+
+func (k kafkaSink) Publish(ctx context.Context, rec *router.Record, seq uint64) error {
+	err := k.Publisher.Publish(ctx, rec, seq)
+	var bad *kafka.PoisonError
+	if errors.As(err, &bad) {
+		return poisonOf(bad)
+	}
+	return err
+}
+
+func (k kafkaSink) Stats() relay.SinkStats {
+	s := k.Publisher.Stats()
+	out := relay.SinkStats{Records: s.InFlightRecords, Bytes: s.InFlightBytes, OldestAge: s.OldestAge, Connected: append([]string{}, s.Connected...)}
+	for _, t := range s.Stalled {
+		out.Stalled = append(out.Stalled, fmt.Sprintf("topic %s cannot be published to: %s", t.Topic, t.Reason))
+	}
+	if s.LastError != nil {
+		out.LastError = s.LastError.Error()
+	}
+	return out
+}

@@ -1,0 +1,72 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+
+	"outbox-relay/binlog"
+)
+
+// Poison describes a record that can never be published.
+type Poison struct {
+	Reason   string // fixed set: a metric label
+	GTID     string
+	Table    string
+	ID       string // the row's id column, where there is one
+	Position string // gtid#n
+	Topic    string
+	Err      error
+}
+
+func (p *Poison) Unwrap() error { return p.Err }
+
+func (p *Poison) Error() string {
+	text := fmt.Sprintf("row of %s can never be published (%s)", p.Table, p.Reason)
+	if p.ID != "" {
+		text = fmt.Sprintf("row %s of %s can never be published (%s)", p.ID, p.Table, p.Reason)
+	}
+	if p.Err != nil {
+		text += ": " + p.Err.Error()
+	}
+	return text
+}
+
+// HaltError is why a relay stands still until a person acts: a poison record or a source that cannot continue. Exactly one of both is set.
+type HaltError struct {
+	Poison *Poison
+	Source error // a *binlog.SourceError, or an error of columns that rules need
+}
+
+// Unwrap gives the cause.
+func (h *HaltError) Unwrap() error {
+	if h.Poison != nil {
+		return h.Poison
+	}
+	return h.Source
+}
+
+func (h *HaltError) Error() string {
+	if h.Poison != nil {
+		return fmt.Sprintf("halted at transaction %s: %v; fix the row's consumer side or rule, or set the checkpoint behind it", h.Poison.GTID, h.Poison)
+	}
+	return fmt.Sprintf("halted: %v", h.Source)
+}
+
+// Reason is the value of the label reason of the halted metric.
+func (h *HaltError) Reason() string {
+	if h.Poison != nil {
+		return "poison"
+	}
+	var s *binlog.SourceError
+	if errors.As(h.Source, &s) {
+		return string(s.Reason)
+	}
+	return "columns"
+}
+
+var (
+	// ErrActive is returned when another relay of this name is active and the relay may not stand by.
+	ErrActive = errors.New("another relay of this name is active")
+	// errTakenOver ends a session whose activity another instance has taken.
+	errTakenOver = errors.New("another instance of this relay has taken over")
+)

@@ -1,0 +1,167 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"outbox-relay/binlog"
+)
+
+// Lease says whether this instance may act for the relay's name.
+type Lease interface {
+	// Run keeps the lease, or keeps trying to get it, until ctx ends. It returns early only with an error that time cannot heal.
+	Run(ctx context.Context) error
+	// State is the present state. It is cheap: it is asked before every request to Kafka and every save.
+	State() LeaseState
+	// Changed is closed at the next change of state.
+	Changed() <-chan struct{}
+}
+
+// LeaseState is a moment of a lease.
+type LeaseState struct {
+	// Held is true while nobody else can hold the lease.
+	Held bool
+	// Term counts how often it was acquired. Between two terms another instance may have been active.
+	Term uint64
+	// Other is true when another session was seen holding it.
+	Other bool
+	Err   error // why the last attempt failed
+}
+
+const (
+	// leaseTTL is the server's wait_timeout for the lock's session: a frozen holder loses the lock that long after its last ping.
+	leaseTTL = 10 * time.Second
+	// leaseMargin is how much earlier the holder itself stops believing in it.
+	leaseMargin = 2 * time.Second
+	leasePing   = 2 * time.Second
+)
+
+// mysqlLease is a user-level lock (GET_LOCK) on the source. It belongs to a session, and the session of a frozen or unreachable holder lives on, so
+// the session has a short wait_timeout and the holder counts on the lock only for less than that after it sent its last answered ping.
+type mysqlLease struct {
+	login     binlog.Login
+	addresses []string
+	name      string
+	log       *slog.Logger
+
+	mu      sync.Mutex
+	state   LeaseState
+	until   time.Time
+	changed chan struct{}
+}
+
+// NewMySQLLease returns the lease of the relay called name on the server. It connects in Run.
+func NewMySQLLease(login binlog.Login, addresses []string, name string, log *slog.Logger) Lease {
+	return &mysqlLease{login: login, addresses: addresses, name: "outbox-relay/" + name, log: log, changed: make(chan struct{})}
+}
+
+func (l *mysqlLease) State() LeaseState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.state
+	s.Held = s.Held && time.Now().Before(l.until)
+	return s
+}
+
+func (l *mysqlLease) Changed() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.changed
+}
+
+func (l *mysqlLease) set(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.state
+	f()
+	if l.state != before {
+		close(l.changed)
+		l.changed = make(chan struct{})
+	}
+}
+
+func (l *mysqlLease) Run(ctx context.Context) error {
+	for failures := 0; ; failures++ {
+		login := l.login
+		login.Address = l.addresses[failures%len(l.addresses)]
+		held, err := l.hold(ctx, login)
+		if held {
+			failures = 0
+		}
+		l.set(func() { l.state.Held, l.state.Err = false, err })
+		if ctx.Err() != nil {
+			return nil
+		}
+		var c *binlog.ConnectError
+		if errors.As(err, &c) && c.Lasting() && l.State().Term == 0 && len(l.addresses) == 1 {
+			return err
+		}
+		if held || failures == 0 {
+			l.log.Warn("activity lock lost or not reachable", "err", err)
+		}
+		d := min(100*time.Millisecond<<min(failures, 6), 3*time.Second)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(d/2 + rand.N(d)):
+		}
+	}
+}
+
+// hold connects, waits for the lock and keeps it. It always returns with an error; held tells whether the lock was held meanwhile.
+func (l *mysqlLease) hold(ctx context.Context, login binlog.Login) (held bool, err error) {
+	c, err := binlog.Dial(ctx, login)
+	if err != nil {
+		return false, err
+	}
+	defer c.Close()
+	if _, err := c.Query(ctx, leaseTTL, fmt.Sprintf("SET SESSION wait_timeout = %d", int(leaseTTL.Seconds()))); err != nil {
+		return false, fmt.Errorf("setting up the activity lock: %w", err)
+	}
+	lock := quote(l.name)
+	for {
+		sent := time.Now()
+		got, err := c.Query(ctx, leaseTTL, "SELECT GET_LOCK("+lock+", 1)")
+		if err != nil {
+			return false, fmt.Errorf("asking for the activity lock: %w", err)
+		}
+		if got == "1" {
+			l.set(func() {
+				l.until = sent.Add(leaseTTL - leaseMargin)
+				l.state = LeaseState{Held: true, Term: l.state.Term + 1}
+			})
+			break
+		}
+		l.set(func() { l.state = LeaseState{Term: l.state.Term, Other: true} })
+	}
+	return true, l.keep(ctx, c, lock)
+}
+
+func (l *mysqlLease) keep(ctx context.Context, c *binlog.Conn, lock string) error {
+	t := time.NewTicker(leasePing)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.C:
+		}
+		sent := time.Now()
+		got, err := c.Query(ctx, leaseTTL, "SELECT IS_USED_LOCK("+lock+") = CONNECTION_ID()")
+		if err != nil {
+			return fmt.Errorf("keeping the activity lock: %w", err)
+		}
+		if got != "1" {
+			return errors.New("the activity lock is gone")
+		}
+		l.set(func() { l.until = sent.Add(leaseTTL - leaseMargin) })
+	}
+}
+
+// quote makes a string literal; relay names have no quotes or backslashes.
+func quote(s string) string { return "'" + s + "'" }

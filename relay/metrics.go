@@ -1,0 +1,98 @@
+package relay
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics of a Relay. They live as long as the process; those of sources and sinks live as long as a session.
+type metrics struct {
+	rows         *prometheus.CounterVec // table
+	unmatched    *prometheus.CounterVec // table
+	poison       *prometheus.CounterVec // reason
+	saves        prometheus.Counter
+	saveFailures prometheus.Counter
+	lastCommit   atomic.Int64 // µs of the newest transaction read
+}
+
+func newMetrics(r *Relay, reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		rows:         prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_rows_total", Help: "Inserted rows of outbox tables read from the source."}, []string{"table"}),
+		unmatched:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_unmatched_rows_total", Help: "Rows that no rule of their table matches."}, []string{"table"}),
+		poison:       prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_poison_total", Help: "Records that can never be published."}, []string{"reason"}),
+		saves:        prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_checkpoint_saves_total", Help: "Checkpoints stored durably."}),
+		saveFailures: prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_checkpoint_failures_total", Help: "Saves of the checkpoint that failed."}),
+	}
+	gauge := func(name, help string, labels prometheus.Labels, f func(Status) float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "outbox_relay_" + name, Help: help, ConstLabels: labels}, func() float64 { return f(r.Status()) })
+	}
+	flag := func(b bool) float64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	reg.MustRegister(m.rows, m.unmatched, m.poison, m.saves, m.saveFailures,
+		gauge("lag_seconds", "Now minus the commit time of the oldest unacknowledged transaction; never 0 while not proven caught up.", nil, func(s Status) float64 { return s.LagSeconds }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "outbox_relay_last_commit_timestamp_seconds", Help: "Commit time of the newest transaction read."}, func() float64 {
+			return float64(m.lastCommit.Load()) / 1e6
+		}),
+		gauge("checkpoint_age_seconds", "Time since the stored checkpoint was last known to hold everything acknowledged.", nil, func(s Status) float64 {
+			if s.Checkpoint.SavedAt.IsZero() {
+				return 0
+			}
+			return time.Since(s.Checkpoint.SavedAt).Seconds()
+		}),
+		gauge("role", "The role of this instance: 1 for the one held.", prometheus.Labels{"role": string(RoleActive)}, func(s Status) float64 { return flag(s.Role == RoleActive) }),
+		gauge("role", "The role of this instance: 1 for the one held.", prometheus.Labels{"role": string(RoleStandby)}, func(s Status) float64 { return flag(s.Role == RoleStandby) }),
+		gauge("ready", "1 while /readyz answers 200.", nil, func(s Status) float64 { return flag(s.Ready) }),
+		&haltedCollector{r},
+	)
+	return m
+}
+
+// haltedCollector gives halted{reason} only while the relay is halted.
+type haltedCollector struct{ relay *Relay }
+
+var haltedDesc = prometheus.NewDesc("outbox_relay_halted", "1 while the relay stands still until a person acts, by reason.", []string{"reason"}, nil)
+
+func (c *haltedCollector) Describe(ch chan<- *prometheus.Desc) { ch <- haltedDesc }
+
+func (c *haltedCollector) Collect(ch chan<- prometheus.Metric) {
+	c.relay.mu.Lock()
+	h := c.relay.halt
+	c.relay.mu.Unlock()
+	if h != nil {
+		ch <- prometheus.MustNewConstMetric(haltedDesc, prometheus.GaugeValue, 1, h.Reason())
+	}
+}
+
+// sessionRegisterer remembers what was registered through it, so that the next session can register the same names.
+type sessionRegisterer struct {
+	prometheus.Registerer
+	all []prometheus.Collector
+}
+
+func (s *sessionRegisterer) Register(c prometheus.Collector) error {
+	err := s.Registerer.Register(c)
+	if err == nil {
+		s.all = append(s.all, c)
+	}
+	return err
+}
+
+func (s *sessionRegisterer) MustRegister(cs ...prometheus.Collector) {
+	for _, c := range cs {
+		if err := s.Register(c); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func (s *sessionRegisterer) unregister() {
+	for _, c := range s.all {
+		s.Unregister(c)
+	}
+}

@@ -1,0 +1,192 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"outbox-relay/binlog"
+	"outbox-relay/binlog/event"
+	"outbox-relay/checkpoint"
+	"outbox-relay/router"
+)
+
+// errCaughtUp ends the pump under UntilCaughtUp.
+var errCaughtUp = errors.New("caught up")
+
+// pump reads, routes and hands over until read ends or something stops it. A transaction that was begun is handed over as a whole, also after
+// read has ended, so that a stop leaves no half of it in Kafka; work bounds that.
+func (s *session) pump(read, work context.Context) error {
+	p := pump{session: s, bindings: map[*event.Table]*router.Binding{}}
+	for {
+		tx, err := s.source.Next(read)
+		if err != nil {
+			return p.sourceError(err)
+		}
+		if err := p.step(read, work, tx); err != nil {
+			if errors.Is(err, errCaughtUp) {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// pump is the state of the goroutine that moves rows.
+type pump struct {
+	*session
+	bindings map[*event.Table]*router.Binding
+	last     *event.Table // the table of the row before, and its binding
+	binding  *router.Binding
+	row      binlog.Row
+	rec      router.Record
+
+	rowsCounter prometheus.Counter // of last
+}
+
+// sourceError tells what the end of the source means.
+func (p *pump) sourceError(err error) error {
+	var s *binlog.SourceError
+	switch {
+	case errors.As(err, &s):
+		return &HaltError{Source: err}
+	case errors.Is(err, binlog.ErrFenced):
+		return errTakenOver
+	}
+	return err
+}
+
+func (p *pump) step(read, work context.Context, tx *binlog.Transaction) error {
+	if len(tx.Ranges) > 0 {
+		if err := p.waitRoom(read); err != nil {
+			return err
+		}
+		if err := p.transaction(read, work, tx); err != nil {
+			return err
+		}
+		p.metrics.lastCommit.Store(tx.CommitMicros)
+	}
+	if !tx.CaughtUp {
+		return nil
+	}
+	p.proof.Store(time.Now().UnixMicro())
+	if !p.caughtUp.Swap(true) {
+		p.log.Info("caught up with the source")
+		if p.o.UntilCaughtUp {
+			return errCaughtUp
+		}
+	}
+	return nil
+}
+
+// waitRoom blocks while too many transactions are in flight: behind a stalled topic the tracker would grow without bound.
+func (p *pump) waitRoom(read context.Context) error {
+	for p.inFlight.Load() >= int64(p.o.MaxInFlight) {
+		p.sink.Flush()
+		select {
+		case <-p.room:
+		case <-read.Done():
+			return read.Err()
+		}
+	}
+	return nil
+}
+
+func (p *pump) transaction(read, work context.Context, tx *binlog.Transaction) error {
+	t := checkpoint.Transaction{Ranges: tx.Ranges, CommitMicros: tx.CommitMicros, BinlogFile: tx.File, BinlogPosition: tx.Position}
+	if !tx.HasRows {
+		p.advanced(p.tracker.Skip(t))
+		return nil
+	}
+	seq := p.tracker.Begin(t)
+	meta := router.Meta{Position: tx.GTIDText, CommitMicros: tx.CommitMicros}
+	for {
+		ok, err := tx.NextRow(&p.row)
+		if err != nil {
+			return p.rowError(tx, err)
+		}
+		if !ok {
+			break
+		}
+		if err := p.publish(work, tx, meta, seq); err != nil {
+			return err
+		}
+	}
+	p.advanced(p.tracker.Close(seq))
+	return nil
+}
+
+func (p *pump) rowError(tx *binlog.Transaction, err error) error {
+	var large *binlog.RowTooLargeError
+	if errors.As(err, &large) {
+		return p.poison(tx, &Poison{Reason: "row_too_large", Table: large.Table, Position: fmt.Sprintf("%s#%d", tx.GTIDText, large.Number), Err: err})
+	}
+	return p.sourceError(err)
+}
+
+// publish routes the row and hands its record over.
+func (p *pump) publish(work context.Context, tx *binlog.Transaction, meta router.Meta, seq uint64) error {
+	if p.row.Table != p.last {
+		if err := p.bind(p.row.Table); err != nil {
+			return err
+		}
+	}
+	p.rowsCounter.Inc()
+	outcome, err := p.o.Router.Route(p.binding, p.row.Cells, meta, p.row.Number, &p.rec)
+	if err != nil || outcome != router.Routed {
+		return p.notRouted(tx, outcome, err)
+	}
+	p.o.Points.hit(PointBeforePublish)
+	p.tracker.Published(seq, 1)
+	if err := p.sink.Publish(work, &p.rec, seq); err != nil {
+		var bad *Poison
+		if errors.As(err, &bad) {
+			return p.poison(tx, bad)
+		}
+		return err
+	}
+	p.o.Points.hit(PointPublished)
+	return nil
+}
+
+func (p *pump) notRouted(tx *binlog.Transaction, outcome router.Outcome, err error) error {
+	switch outcome {
+	case router.Ignored:
+		p.metrics.unmatched.WithLabelValues(p.row.Table.Schema + "." + p.row.Table.Name).Inc()
+		return nil
+	case router.Unmatched:
+		p.metrics.unmatched.WithLabelValues(p.row.Table.Schema + "." + p.row.Table.Name).Inc()
+	}
+	var bad *router.Poison
+	if errors.As(err, &bad) {
+		return p.poison(tx, &Poison{Reason: string(bad.Reason), Table: bad.Table, ID: bad.ID, Position: bad.Position, Topic: bad.Topic, Err: err})
+	}
+	return fmt.Errorf("routing a row of transaction %s: %w", tx.GTIDText, err)
+}
+
+// poison halts: the transaction stays open in the tracker, so the position never passes it.
+func (p *pump) poison(tx *binlog.Transaction, bad *Poison) error {
+	bad.GTID = string(tx.GTIDText)
+	return &HaltError{Poison: bad}
+}
+
+// bind finds the binding of a table's columns to the rules. A reader gives the same table while its definition is the same.
+func (p *pump) bind(t *event.Table) error {
+	b, ok := p.bindings[t]
+	if !ok {
+		var err error
+		if b, err = p.o.Router.Bind(t); err != nil {
+			return &HaltError{Source: err}
+		}
+		if len(p.bindings) > 1000 {
+			clear(p.bindings)
+		}
+		p.bindings[t] = b
+	}
+	p.last, p.binding = t, b
+	p.rowsCounter = p.metrics.rows.WithLabelValues(t.Schema + "." + t.Name)
+	return nil
+}

@@ -1,0 +1,252 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"outbox-relay/binlog"
+	"outbox-relay/binlog/gtid"
+	"outbox-relay/checkpoint"
+	"outbox-relay/router"
+)
+
+// Source gives committed transactions in order. *binlog.Reader is the real one.
+type Source interface {
+	Next(ctx context.Context) (*binlog.Transaction, error)
+	Status() binlog.Status
+	Source() (server *binlog.Server, file string, position uint64)
+	Close() error
+}
+
+// Sink publishes records.
+type Sink interface {
+	// Run publishes until ctx ends, then drops what is unacknowledged and returns soon.
+	Run(ctx context.Context) error
+	// Publish takes a copy of the record; seq comes back with its acknowledgement. It blocks while the sink's window is full. Its error is a *Poison
+	// when the record can never be published, and ctx's otherwise.
+	Publish(ctx context.Context, rec *router.Record, seq uint64) error
+	// Flush says that nothing more comes right now.
+	Flush()
+	// Drain waits until all is acknowledged but what a poison record stops.
+	Drain(ctx context.Context) error
+	// Stats is the state of the moment.
+	Stats() SinkStats
+}
+
+// SinkStats is the state of a Sink.
+type SinkStats struct {
+	Records   int           // taken and not acknowledged
+	Bytes     int64         // memory they hold
+	OldestAge time.Duration // how long the oldest of them waits; 0 without one
+	Connected []string      // brokers that records can go to; nil where there are none by design
+	Stalled   []string      // sentences: a topic and why it stands still
+	LastError string
+}
+
+// SinkHooks connect a sink to its session. All are safe to call from any goroutine and none blocks.
+type SinkHooks struct {
+	Acked    func(seqs []uint64) // one element per acknowledged record
+	Poisoned func(*Poison)       // a record was refused for ever; its partition stands still
+	Allowed  func() bool         // asked before every request
+}
+
+// Options configure a Relay. All but Logger, Registerer and Hooks are required.
+type Options struct {
+	Name     string
+	Instance string // identifies this process in the checkpoint
+	Tables   []string
+	Router   *router.Router
+
+	// OpenStore opens the checkpoint store. checkpoint.ErrHeld means that another process has it.
+	OpenStore func() (checkpoint.Store, error)
+	Lease     Lease
+	// FirstPosition gives the position of a relay without checkpoint. It blocks until the source answers.
+	FirstPosition func(ctx context.Context) (*gtid.Set, error)
+	// AddedTables judges tables that a checkpoint does not know; an error refuses to run.
+	AddedTables func(added []string) error
+	OpenSource  func(start *gtid.Set, beforeWait func(), reg prometheus.Registerer) (Source, error)
+	OpenSink    func(hooks SinkHooks, reg prometheus.Registerer) (Sink, error)
+
+	SaveInterval  time.Duration
+	Heartbeat     time.Duration // of the source: three of them without contact and the relay is not ready
+	DrainTimeout  time.Duration // how long a stop waits for acknowledgements
+	MaxInFlight   int           // transactions in flight at most: the memory of the tracker
+	NoStandby     bool          // return ErrActive instead of standing by
+	UntilCaughtUp bool          // stop once everything executed at the first connect is published
+	ExitOnHalt    bool          // return the *HaltError instead of staying up with it
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	Points     Points
+}
+
+// Relay is one relay process. Run may be called once.
+type Relay struct {
+	o       Options
+	log     *slog.Logger
+	metrics *metrics
+
+	mu      sync.Mutex
+	role    Role
+	session *session   // the active session, nil on standby
+	halt    *HaltError // why it stands still
+	started time.Time
+	lastErr error
+	stop    bool
+}
+
+// Role is what an instance does.
+type Role string
+
+const (
+	RoleStandby Role = "standby"
+	RoleActive  Role = "active"
+)
+
+// New checks the options. It starts nothing.
+func New(o Options) (*Relay, error) {
+	switch {
+	case o.Name == "", o.Router == nil, o.OpenStore == nil, o.Lease == nil, o.FirstPosition == nil, o.OpenSource == nil, o.OpenSink == nil:
+		return nil, errors.New("relay: incomplete options")
+	case o.SaveInterval <= 0 || o.DrainTimeout <= 0 || o.MaxInFlight < 1 || o.Heartbeat <= 0:
+		return nil, errors.New("relay: intervals and limits must be positive")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registerer == nil {
+		o.Registerer = prometheus.NewRegistry()
+	}
+	r := &Relay{o: o, log: o.Logger, role: RoleStandby, started: time.Now()}
+	r.metrics = newMetrics(r, o.Registerer)
+	return r, nil
+}
+
+// Run relays until ctx ends, which is the wish to stop: it drains, saves and returns nil. It returns a *HaltError under ExitOnHalt,
+// ErrActive under NoStandby, and other errors when it cannot work at all.
+func (r *Relay) Run(ctx context.Context) error {
+	leaseCtx, stopLease := context.WithCancel(context.WithoutCancel(ctx))
+	lease := make(chan error, 1)
+	go func() { lease <- r.o.Lease.Run(leaseCtx) }() // ends with stopLease, or by an error that the loop below takes
+	defer func() {
+		stopLease()
+		<-lease
+	}()
+	for {
+		store, err := r.waitStore(ctx)
+		if err != nil {
+			return stopped(ctx, err)
+		}
+		if err := r.waitLease(ctx, lease); err != nil {
+			store.Close()
+			return stopped(ctx, err)
+		}
+		err = r.runSession(ctx, store)
+		if cerr := store.Close(); err == nil {
+			err = cerr
+		}
+		if !errors.Is(err, errTakenOver) {
+			return err
+		}
+		r.log.Warn("standing by: another instance has taken over")
+		if r.o.NoStandby {
+			return ErrActive
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(r.o.SaveInterval):
+		}
+	}
+}
+
+// stopped turns the end of ctx into a clean stop.
+func stopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// waitStore opens the store, waiting while another process on this machine has it.
+func (r *Relay) waitStore(ctx context.Context) (checkpoint.Store, error) {
+	for said := false; ; said = true {
+		store, err := r.o.OpenStore()
+		if err == nil || !errors.Is(err, checkpoint.ErrHeld) {
+			return store, err
+		}
+		if r.o.NoStandby {
+			return nil, fmt.Errorf("%w: %w", ErrActive, err)
+		}
+		if !said {
+			r.log.Info("standing by", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// waitLease waits until the lease is held. An error of the lease itself arrives on failed and is put back for Run.
+func (r *Relay) waitLease(ctx context.Context, failed chan error) error {
+	said := false
+	for {
+		changed := r.o.Lease.Changed()
+		s := r.o.Lease.State()
+		if s.Held {
+			return nil
+		}
+		if s.Other && r.o.NoStandby {
+			return ErrActive
+		}
+		if s.Other && !said {
+			r.log.Info("standing by: another relay of this name holds the activity lock")
+			said = true
+		}
+		r.setError(s.Err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		case err := <-failed:
+			failed <- err
+			if err == nil {
+				err = errors.New("the activity lock ended")
+			}
+			return err
+		}
+	}
+}
+
+func (r *Relay) setError(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lastErr = err
+}
+
+// runSession is active with the store until the session ends.
+func (r *Relay) runSession(ctx context.Context, store checkpoint.Store) error {
+	reg := &sessionRegisterer{Registerer: r.o.Registerer}
+	defer reg.unregister()
+	s := &session{Relay: r, store: store, reg: reg, term: r.o.Lease.State().Term}
+	if err := s.load(ctx); err != nil {
+		return stopped(ctx, err)
+	}
+	r.mu.Lock()
+	r.role, r.session, r.lastErr = RoleActive, s, nil
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		r.role, r.session = RoleStandby, nil
+		r.mu.Unlock()
+	}()
+	return s.run(ctx)
+}

@@ -1,0 +1,75 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"outbox-relay/checkpoint"
+)
+
+// keepSaving stores the position in every interval in which it changed. A failed save is tried again at the next one; it makes
+// the relay not ready and never stops it from publishing.
+func (s *session) keepSaving(ctx context.Context) {
+	t := time.NewTicker(s.o.SaveInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if !s.allowed() {
+			continue
+		}
+		err := s.save(ctx, false)
+		if errors.Is(err, checkpoint.ErrFenced) {
+			s.end(errTakenOver)
+			return
+		}
+	}
+}
+
+// save stores the tracker's position if it changed, or in any case with force.
+func (s *session) save(ctx context.Context, force bool) error {
+	s.saveMu.Lock()
+	defer s.saveMu.Unlock()
+	p := s.tracker.Position()
+	if p.Generation == s.generation && !force {
+		s.saved.mu.Lock()
+		s.saved.at = time.Now()
+		s.saved.mu.Unlock()
+		return nil
+	}
+	c := &checkpoint.Checkpoint{
+		Name: s.o.Name, GTIDSet: p.Set, Tables: s.o.Tables, FencingToken: s.token, Instance: s.o.Instance, Time: time.Now(),
+		BinlogFile: p.BinlogFile, BinlogPosition: p.BinlogPosition,
+	}
+	if !p.Done {
+		c.BinlogFile, c.BinlogPosition = s.saved.file, s.saved.pos
+	}
+	if s.source != nil {
+		c.SourceUUID = s.source.Status().ServerUUID.String()
+	}
+	s.o.Points.hit(PointBeforeSave)
+	err := s.store.Save(ctx, c)
+	s.o.Points.hit(PointAfterSave)
+	s.saved.mu.Lock()
+	defer s.saved.mu.Unlock()
+	if err != nil {
+		if s.saved.failed++; s.saved.failed == 1 {
+			s.log.Warn("saving the checkpoint failed, trying again", "err", err)
+		}
+		s.saved.err = err
+		s.metrics.saveFailures.Inc()
+		return err
+	}
+	if s.saved.failed > 0 {
+		s.log.Info("checkpoint saved again", "failures", s.saved.failed)
+	}
+	s.saved.failed, s.saved.err = 0, nil
+	s.saved.set, s.saved.at, s.saved.file, s.saved.pos = p.Set, time.Now(), c.BinlogFile, c.BinlogPosition
+	s.generation = p.Generation
+	s.metrics.saves.Inc()
+	return nil
+}

@@ -1,0 +1,311 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"outbox-relay/binlog/gtid"
+	"outbox-relay/checkpoint"
+)
+
+// session is one stretch of activity: from a checkpoint to a stop, a halt or the loss of the lease.
+type session struct {
+	*Relay
+	store checkpoint.Store
+	reg   prometheus.Registerer
+
+	source  Source
+	sink    Sink
+	tracker *checkpoint.Tracker
+	token   uint64
+	term    uint64 // the lease's term that the session acts under; written by guard only
+
+	confirmed atomic.Uint64 // term under which nobody else can have been active since the last look into the store
+	room      chan struct{} // signalled when transactions in flight became fewer
+	inFlight  atomic.Int64
+	proof     atomic.Int64 // unix µs of the last proof of being caught up; 0 for none
+	caughtUp  atomic.Bool
+	lastAck   atomic.Int64 // unix µs of the last acknowledgement
+
+	endOnce sync.Once
+	cause   error // why the session ends: *HaltError, errTakenOver or an error of a part
+	ended   chan struct{}
+
+	saveMu     sync.Mutex // one save at a time
+	generation uint64     // of the tracker's position that is stored
+	saved      savedState
+}
+
+// savedState is what the store holds, for the status.
+type savedState struct {
+	mu     sync.Mutex
+	set    *gtid.Set
+	at     time.Time
+	file   string
+	pos    uint64
+	err    error
+	failed int
+}
+
+// load reads the checkpoint or makes the first one. The first position is stored before anything is read from it.
+func (s *session) load(ctx context.Context) error {
+	s.room, s.ended = make(chan struct{}, 1), make(chan struct{})
+	c, err := s.store.Load(ctx)
+	switch {
+	case errors.Is(err, checkpoint.ErrNotFound):
+		set, err := s.o.FirstPosition(ctx)
+		if err != nil {
+			return err
+		}
+		s.log.Info("no checkpoint: starting", "position", set.String())
+		c = &checkpoint.Checkpoint{Name: s.o.Name, GTIDSet: set}
+	case err != nil:
+		return err
+	default:
+		var added []string
+		for _, t := range s.o.Tables {
+			if !slices.Contains(c.Tables, t) {
+				added = append(added, t)
+			}
+		}
+		if len(added) > 0 && s.o.AddedTables != nil {
+			if err := s.o.AddedTables(added); err != nil {
+				return err
+			}
+		}
+	}
+	s.token = c.FencingToken + 1
+	s.tracker = checkpoint.NewTracker(c.GTIDSet)
+	s.confirmed.Store(s.term)
+	s.saved.file, s.saved.pos = c.BinlogFile, c.BinlogPosition
+	// Storing the token now fences whoever was active before.
+	return s.save(ctx, true)
+}
+
+// end ends the session for a cause; the first one counts.
+func (s *session) end(cause error) {
+	s.endOnce.Do(func() {
+		s.cause = cause
+		close(s.ended)
+	})
+}
+
+// allowed reports whether records may be sent and checkpoints saved right now.
+func (s *session) allowed() bool {
+	l := s.o.Lease.State()
+	return l.Held && l.Term == s.confirmed.Load()
+}
+
+func (s *session) run(ctx context.Context) error {
+	// read ends with the wish to stop or with the session; hand, under which records are handed over and drained, lives on for the drain
+	// timeout after that wish and ends at once with a halt; work ends last.
+	work, cancelWork := context.WithCancel(context.WithoutCancel(ctx))
+	hand, cancelHand := context.WithCancel(work)
+	read, cancelRead := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer func() {
+		cancelRead()
+		cancelHand()
+		cancelWork()
+		wg.Wait()
+		if s.source != nil {
+			s.source.Close()
+		}
+	}()
+	if err := s.open(); err != nil {
+		return err
+	}
+	spawn := func(f func(context.Context)) {
+		wg.Add(1)
+		go func() { defer wg.Done(); f(work) }() // all end with cancelWork
+	}
+	spawn(func(ctx context.Context) {
+		if err := s.sink.Run(ctx); err != nil && ctx.Err() == nil {
+			s.end(fmt.Errorf("publishing: %w", err))
+		}
+	})
+	spawn(s.keepSaving)
+	spawn(s.guard)
+	spawn(func(work context.Context) {
+		select {
+		case <-s.ended:
+			cancelRead()
+			cancelHand()
+			if !isHalt(s.cause) {
+				cancelWork()
+			}
+		case <-ctx.Done():
+			select {
+			case <-time.After(s.o.DrainTimeout):
+				cancelHand()
+			case <-s.ended:
+				cancelHand()
+			case <-work.Done():
+			}
+		case <-work.Done():
+		}
+	})
+
+	err := s.pump(read, hand)
+	if err != nil && read.Err() == nil {
+		s.end(err)
+	}
+	if !s.hasEnded() {
+		s.drain(hand) // a wish to stop, or caught up
+	}
+	h := (*HaltError)(nil)
+	switch {
+	case !s.hasEnded():
+		return s.lastSave()
+	case errors.As(s.cause, &h):
+		return s.stand(ctx, work, h)
+	}
+	return s.cause
+}
+
+func isHalt(err error) bool {
+	var h *HaltError
+	return errors.As(err, &h)
+}
+
+func (s *session) open() error {
+	var err error
+	if s.sink, err = s.o.OpenSink(SinkHooks{Acked: s.acked, Poisoned: s.poisoned, Allowed: s.allowed}, s.reg); err != nil {
+		return err
+	}
+	s.source, err = s.o.OpenSource(s.tracker.Position().Set, s.sink.Flush, s.reg)
+	return err
+}
+
+// acked is called by the sink for acknowledged records.
+func (s *session) acked(seqs []uint64) {
+	s.o.Points.hit(PointAcked)
+	a := s.tracker.Acked(seqs)
+	s.lastAck.Store(time.Now().UnixMicro())
+	s.advanced(a)
+}
+
+// advanced notes what a call to the tracker changed and wakes a pump that waits for room.
+func (s *session) advanced(a checkpoint.Advance) {
+	s.inFlight.Store(int64(a.InFlight))
+	if a.Transactions > 0 {
+		select {
+		case s.room <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (s *session) poisoned(p *Poison) {
+	if p.GTID == "" {
+		p.GTID, _, _ = strings.Cut(p.Position, "#")
+	}
+	s.end(&HaltError{Poison: p})
+}
+
+// drain waits until everything handed over is acknowledged, or ctx ends.
+func (s *session) drain(ctx context.Context) {
+	s.sink.Flush()
+	if err := s.sink.Drain(ctx); err != nil && !s.hasEnded() {
+		s.log.Warn("stopping with records unacknowledged: they are published again after the restart", "records", s.sink.Stats().Records)
+	}
+}
+
+func (s *session) hasEnded() bool {
+	select {
+	case <-s.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// lastSave stores the final position. A relay that lost its lease leaves the store to the next one.
+func (s *session) lastSave() error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.DrainTimeout)
+	defer cancel()
+	if !s.allowed() {
+		s.log.Warn("stopping without a last save: the activity lock is not held")
+		return nil
+	}
+	return s.save(ctx, false)
+}
+
+// stand is a halted session: everything before the cause is drained and saved, then it stays up, not ready, or exits.
+func (s *session) stand(ctx, work context.Context, h *HaltError) error {
+	s.mu.Lock()
+	s.halt = h
+	s.mu.Unlock()
+	attrs := []any{"reason", h.Reason(), "err", h}
+	if h.Poison != nil {
+		attrs = append(attrs, "gtid", h.Poison.GTID, "table", h.Poison.Table, "id", h.Poison.ID)
+	}
+	if h.Poison != nil {
+		s.metrics.poison.WithLabelValues(h.Poison.Reason).Inc()
+	}
+	s.log.Error("halted", attrs...)
+	wait := ctx // staying up, it drains for as long as that takes
+	if s.o.ExitOnHalt {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeout(work, s.o.DrainTimeout)
+		defer cancel()
+	}
+	s.drain(wait)
+	if s.o.ExitOnHalt {
+		return errors.Join(h, s.lastSave())
+	}
+	if err := s.lastSave(); err != nil {
+		s.log.Warn("saving the checkpoint of a halted relay", "err", err)
+	}
+	<-ctx.Done()
+	return s.lastSave()
+}
+
+// guard watches the lease. When it was lost and is held again, the store tells whether another instance was active meanwhile.
+func (s *session) guard(ctx context.Context) {
+	for {
+		changed := s.o.Lease.Changed()
+		l := s.o.Lease.State()
+		if l.Held && l.Term != s.confirmed.Load() {
+			switch err := s.confirm(ctx); {
+			case errors.Is(err, errTakenOver):
+				s.end(err)
+				return
+			case err != nil:
+				s.log.Warn("looking into the checkpoint after the activity lock was lost", "err", err)
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(s.o.SaveInterval):
+				}
+				continue
+			}
+			s.confirmed.Store(l.Term)
+			s.log.Info("activity lock held again")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+func (s *session) confirm(ctx context.Context) error {
+	c, err := s.store.Load(ctx)
+	if err != nil {
+		return err
+	}
+	if c.FencingToken != s.token {
+		return errTakenOver
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+package relay
+
+import (
+	"fmt"
+	"time"
+
+	"outbox-relay/binlog"
+)
+
+// Status is what a relay says of itself: the body of /status, the base of /readyz and of the gauges.
+type Status struct {
+	Name        string           `json:"name"`
+	Instance    string           `json:"instance"`
+	Role        Role             `json:"role"`
+	Ready       bool             `json:"ready"`
+	Reason      string           `json:"reason,omitempty"` // why it is not ready
+	StartedAt   time.Time        `json:"started_at"`
+	LagSeconds  float64          `json:"lag_seconds"`
+	CaughtUp    bool             `json:"caught_up"`
+	Source      SourceStatus     `json:"source"`
+	Sink        SinkStatus       `json:"sink"`
+	Checkpoint  CheckpointStatus `json:"checkpoint"`
+	Halted      string           `json:"halted,omitempty"`
+	HaltReason  string           `json:"halt_reason,omitempty"`
+	LastError   string           `json:"last_error,omitempty"`
+	LeaseHeld   bool             `json:"lease_held"`
+	LeaseErr    string           `json:"lease_error,omitempty"`
+	LastAckedAt time.Time        `json:"last_acknowledged_at,omitzero"`
+}
+
+// SourceStatus is the state of the replication connection.
+type SourceStatus struct {
+	Connected  bool      `json:"connected"`
+	Searching  bool      `json:"searching,omitempty"` // the server looks for the position in its binlogs
+	Address    string    `json:"address,omitempty"`
+	ServerUUID string    `json:"server_uuid,omitempty"`
+	Since      time.Time `json:"since,omitzero"`
+	LastError  string    `json:"last_error,omitempty"`
+}
+
+// SinkStatus is the state of publishing.
+type SinkStatus struct {
+	InFlightRecords      int      `json:"in_flight_records"`
+	InFlightBytes        int64    `json:"in_flight_bytes"`
+	InFlightTransactions int      `json:"in_flight_transactions"`
+	OldestSeconds        float64  `json:"oldest_seconds"`
+	Connected            []string `json:"connected,omitempty"`
+	Stalled              []string `json:"stalled,omitempty"`
+	LastError            string   `json:"last_error,omitempty"`
+}
+
+// CheckpointStatus is the stored position.
+type CheckpointStatus struct {
+	GTIDSet    string    `json:"gtid_set"`
+	BinlogFile string    `json:"binlog_file,omitempty"`
+	Position   uint64    `json:"binlog_position,omitempty"`
+	SavedAt    time.Time `json:"saved_at,omitzero"`
+	Error      string    `json:"error,omitempty"`
+}
+
+// stuckAfter is how long records may wait without any acknowledgement before the relay is not ready.
+const stuckAfter = 30 * time.Second
+
+// Status returns the present state. Safe for concurrent use; it takes only short locks.
+func (r *Relay) Status() Status {
+	r.mu.Lock()
+	st := Status{Name: r.o.Name, Instance: r.o.Instance, Role: r.role, StartedAt: r.started}
+	s, halt, lastErr := r.session, r.halt, r.lastErr
+	r.mu.Unlock()
+	lease := r.o.Lease.State()
+	st.LeaseHeld = lease.Held
+	st.LeaseErr = errText(lease.Err)
+	st.LastError = errText(lastErr)
+	if halt != nil {
+		st.Halted, st.HaltReason = halt.Error(), halt.Reason()
+	}
+	if s == nil {
+		st.Reason = r.standbyReason(lease)
+		st.Ready = st.Reason == ""
+		return st
+	}
+	now := time.Now()
+	src := s.source.Status()
+	st.Source = SourceStatus{Connected: src.Connected, Searching: src.Searching, Address: src.Address, Since: src.Since, LastError: errText(src.LastError)}
+	if src.Connected {
+		st.Source.ServerUUID = src.ServerUUID.String()
+	}
+	sink := s.sink.Stats()
+	p := s.tracker.Position()
+	st.Sink = SinkStatus{InFlightRecords: sink.Records, InFlightBytes: sink.Bytes, InFlightTransactions: p.InFlight, OldestSeconds: sink.OldestAge.Seconds(), Connected: sink.Connected, Stalled: sink.Stalled, LastError: sink.LastError}
+	st.CaughtUp = s.caughtUp.Load() && src.Connected
+	st.LagSeconds = s.lag(now, src, p.InFlight > 0, p.OldestCommitMicros, p.LastCommitMicros)
+	if ack := s.lastAck.Load(); ack > 0 {
+		st.LastAckedAt = time.UnixMicro(ack).UTC()
+	}
+	s.saved.mu.Lock()
+	st.Checkpoint = CheckpointStatus{BinlogFile: s.saved.file, Position: s.saved.pos, SavedAt: s.saved.at, Error: errText(s.saved.err)}
+	if s.saved.set != nil {
+		st.Checkpoint.GTIDSet = s.saved.set.String()
+	}
+	s.saved.mu.Unlock()
+	st.Reason = s.unready(now, src, sink, st.Checkpoint, halt)
+	st.Ready = st.Reason == ""
+	return st
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// standbyReason tells why a relay without a session is not ready. Standing by for another one is ready.
+func (r *Relay) standbyReason(l LeaseState) string {
+	switch {
+	case l.Other, l.Held:
+		return ""
+	case l.Err != nil:
+		return l.Err.Error()
+	default:
+		return "starting"
+	}
+}
+
+// lag is now minus the commit time of the oldest unacknowledged transaction. Without one it is 0 only while the source is known to have
+// nothing more; otherwise it counts from the last acknowledged commit or the last proof of being caught up.
+func (s *session) lag(now time.Time, src binlog.Status, inFlight bool, oldest, last int64) float64 {
+	since := func(micros int64) float64 { return max(0, now.Sub(time.UnixMicro(micros)).Seconds()) }
+	proof := s.proof.Load()
+	fresh := src.Connected && proof > 0 && now.Sub(time.UnixMicro(proof)) < 3*s.o.Heartbeat
+	switch {
+	case inFlight:
+		return since(oldest)
+	case fresh:
+		return 0
+	case max(proof, last) > 0:
+		return since(max(proof, last))
+	}
+	return now.Sub(s.started).Seconds()
+}
+
+// unready gives the first reason why an active relay is not ready.
+func (s *session) unready(now time.Time, src binlog.Status, sink SinkStats, c CheckpointStatus, halt *HaltError) string {
+	patience := 3 * s.o.Heartbeat
+	lastAck := time.UnixMicro(s.lastAck.Load())
+	switch {
+	case halt != nil:
+		return halt.Error()
+	case !src.Connected && now.Sub(src.Since) > patience:
+		return fmt.Sprintf("no source since %s: %s", src.Since.UTC().Format(time.RFC3339), errText(src.LastError))
+	case sink.Records > 0 && sink.OldestAge > stuckAfter && now.Sub(lastAck) > stuckAfter:
+		reason := fmt.Sprintf("%d records in flight without progress for %.0f s", sink.Records, sink.OldestAge.Seconds())
+		if len(sink.Stalled) > 0 {
+			reason += ": " + sink.Stalled[0]
+		} else if sink.LastError != "" {
+			reason += ": " + sink.LastError
+		}
+		return reason
+	case len(sink.Stalled) > 0:
+		return sink.Stalled[0]
+	case sink.Records > 0 && len(sink.Connected) == 0 && sink.Connected != nil && sink.OldestAge > patience:
+		return "no Kafka: " + sink.LastError
+	case now.Sub(c.SavedAt) > 3*s.o.SaveInterval+time.Second:
+		return "checkpoint not saved for three intervals: " + c.Error
+	}
+	return ""
+}
