@@ -1,0 +1,358 @@
+// Package jsonb turns MySQL's binary JSON, as it stands in row images, into the text that the server prints for the
+// column: same blanks, key order, number forms, escapes and opaque values, byte for byte.
+//
+// Text is written straight from the binary form: no tree, and no allocation when the destination has room. Every count, offset and
+// length is checked. The work is bounded by the length of the document, also when damaged offsets let containers share
+// their parts. It does not validate UTF-8 and does not check the order of keys.
+package jsonb
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	"outbox-relay/binlog/value/scalar"
+)
+
+// ErrMalformed is wrapped by every error about bytes that are no document.
+var ErrMalformed = errors.New("malformed binary JSON")
+
+// MaxDepth is the deepest nesting that is read. The server refuses to store more than 100 levels.
+const MaxDepth = 128
+
+// Types of values (MySQL source: sql-common/json_binary.cc).
+const (
+	smallObject = 0x00
+	largeObject = 0x01
+	smallArray  = 0x02
+	largeArray  = 0x03
+	literal     = 0x04
+	int16Value  = 0x05
+	uint16Value = 0x06
+	int32Value  = 0x07
+	uint32Value = 0x08
+	int64Value  = 0x09
+	uint64Value = 0x0a
+	doubleValue = 0x0b
+	stringValue = 0x0c
+	opaqueValue = 0x0f
+)
+
+// Append appends the text of doc to dst. doc is the value of a JSON column without its length prefix: `u8 type, value`. On an error dst
+// comes back as it was.
+//
+// An empty doc is `null`: the server stores it when a NULL is forced into a NOT NULL column, and has no text for it.
+func Append(dst, doc []byte) ([]byte, error) {
+	if len(doc) == 0 {
+		return append(dst, "null"...), nil
+	}
+	w := writer{out: dst, budget: len(doc)}
+	if err := w.value(doc[0], doc[1:], MaxDepth); err != nil {
+		return dst, err
+	}
+	return w.out, nil
+}
+
+type writer struct {
+	out []byte
+	// Bytes of the document that may still be read. Entries and values of a sound document do not overlap, so they
+	// never take more than its length; damaged ones that share parts run out of it.
+	budget int
+}
+
+func (w *writer) spend(n int) bool {
+	w.budget -= n
+	return w.budget >= 0
+}
+
+// value writes the value at the front of b, which may go on behind it.
+func (w *writer) value(typ byte, b []byte, depth int) error {
+	switch typ {
+	case smallObject:
+		return w.container(b, layout{wide: 2, object: true}, depth)
+	case largeObject:
+		return w.container(b, layout{wide: 4, object: true}, depth)
+	case smallArray:
+		return w.container(b, layout{wide: 2}, depth)
+	case largeArray:
+		return w.container(b, layout{wide: 4}, depth)
+	case stringValue:
+		s, err := w.sized(b)
+		if err != nil {
+			return err
+		}
+		w.out = appendString(w.out, s)
+		return nil
+	case opaqueValue:
+		if len(b) == 0 {
+			return errCut
+		}
+		data, err := w.sized(b[1:])
+		if err != nil {
+			return err
+		}
+		return w.opaque(b[0], data)
+	}
+	return w.scalar(typ, b)
+}
+
+var (
+	errCut    = fmt.Errorf("%w: cut off", ErrMalformed)
+	errDeep   = fmt.Errorf("%w: nested deeper than %d levels", ErrMalformed, MaxDepth)
+	errShared = fmt.Errorf("%w: values overlap", ErrMalformed)
+)
+
+// scalar writes a number or a literal.
+func (w *writer) scalar(typ byte, b []byte) error {
+	size := 0
+	switch typ {
+	case literal:
+		size = 1
+	case int16Value, uint16Value:
+		size = 2
+	case int32Value, uint32Value:
+		size = 4
+	case int64Value, uint64Value, doubleValue:
+		size = 8
+	default:
+		return fmt.Errorf("%w: unknown type 0x%02x", ErrMalformed, typ)
+	}
+	if len(b) < size {
+		return errCut
+	}
+	switch typ {
+	case literal:
+		return w.literal(b[0])
+	case int16Value:
+		w.out = strconv.AppendInt(w.out, int64(int16(binary.LittleEndian.Uint16(b))), 10)
+	case uint16Value:
+		w.out = strconv.AppendUint(w.out, uint64(binary.LittleEndian.Uint16(b)), 10)
+	case int32Value:
+		w.out = strconv.AppendInt(w.out, int64(int32(binary.LittleEndian.Uint32(b))), 10)
+	case uint32Value:
+		w.out = strconv.AppendUint(w.out, uint64(binary.LittleEndian.Uint32(b)), 10)
+	case int64Value:
+		w.out = strconv.AppendInt(w.out, int64(binary.LittleEndian.Uint64(b)), 10)
+	case uint64Value:
+		w.out = strconv.AppendUint(w.out, binary.LittleEndian.Uint64(b), 10)
+	case doubleValue:
+		f := math.Float64frombits(binary.LittleEndian.Uint64(b))
+		if math.IsNaN(f) || math.IsInf(f, 0) {
+			return fmt.Errorf("%w: double is not finite", ErrMalformed)
+		}
+		w.out = scalar.AppendDouble(w.out, f, ".0")
+	}
+	return nil
+}
+
+func (w *writer) literal(b byte) error {
+	switch b {
+	case 0:
+		w.out = append(w.out, "null"...)
+	case 1:
+		w.out = append(w.out, "true"...)
+	case 2:
+		w.out = append(w.out, "false"...)
+	default:
+		return fmt.Errorf("%w: unknown literal 0x%02x", ErrMalformed, b)
+	}
+	return nil
+}
+
+// layout of a container: counts, sizes and offsets have wide bytes (2 or 4).
+type layout struct {
+	wide   int
+	object bool
+}
+
+// uint reads an integer of l.wide bytes; b is long enough.
+func (l layout) uint(b []byte) uint64 {
+	if l.wide == 2 {
+		return uint64(binary.LittleEndian.Uint16(b))
+	}
+	return uint64(binary.LittleEndian.Uint32(b))
+}
+
+// inlined tells whether a value entry holds the value itself and not its offset.
+func (l layout) inlined(typ byte) bool {
+	switch typ {
+	case literal, int16Value, uint16Value:
+		return true
+	case int32Value, uint32Value:
+		return l.wide == 4
+	}
+	return false
+}
+
+// container writes an object or an array:
+//
+//	count · size of the whole · objects: per key `offset, u16 length` · per value `u8 type, offset or value` · keys · values
+//
+// Offsets count from the first byte of count.
+func (w *writer) container(b []byte, l layout, depth int) error {
+	if depth == 0 {
+		return errDeep
+	}
+	if len(b) < 2*l.wide {
+		return errCut
+	}
+	count, size := l.uint(b), l.uint(b[l.wide:])
+	if size > uint64(len(b)) {
+		return errCut
+	}
+	keyEntry, valueEntry := 0, 1+l.wide
+	if l.object {
+		keyEntry = l.wide + 2
+	}
+	entries := uint64(2*l.wide) + count*uint64(keyEntry+valueEntry)
+	if entries > size {
+		return errCut
+	}
+	if !w.spend(int(entries)) {
+		return errShared
+	}
+	b = b[:size]
+	keys := b[2*l.wide:]
+	values := keys[int(count)*keyEntry:]
+	open, end := byte('['), byte(']')
+	if l.object {
+		open, end = '{', '}'
+	}
+	w.out = append(w.out, open)
+	for i := range int(count) {
+		if i > 0 {
+			w.out = append(w.out, ", "...)
+		}
+		if l.object {
+			if err := w.key(b, keys[i*keyEntry:], int(entries), l); err != nil {
+				return err
+			}
+		}
+		if err := w.element(b, values[i*valueEntry:], int(entries), l, depth); err != nil {
+			return err
+		}
+	}
+	w.out = append(w.out, end)
+	return nil
+}
+
+// key writes `"key": `. entry is the key's entry, b the container.
+func (w *writer) key(b, entry []byte, entries int, l layout) error {
+	offset, length := l.uint(entry), uint64(binary.LittleEndian.Uint16(entry[l.wide:]))
+	if offset < uint64(entries) || offset+length > uint64(len(b)) {
+		return fmt.Errorf("%w: key outside its object", ErrMalformed)
+	}
+	if !w.spend(int(length)) {
+		return errShared
+	}
+	w.out = append(appendString(w.out, b[offset:offset+length]), ": "...)
+	return nil
+}
+
+// element writes the value of a value entry.
+func (w *writer) element(b, entry []byte, entries int, l layout, depth int) error {
+	typ := entry[0]
+	if l.inlined(typ) {
+		return w.scalar(typ, entry[1:1+l.wide])
+	}
+	offset := l.uint(entry[1:])
+	if offset < uint64(entries) || offset >= uint64(len(b)) {
+		return fmt.Errorf("%w: value outside its container", ErrMalformed)
+	}
+	return w.value(typ, b[offset:], depth-1)
+}
+
+// sized takes a length in groups of 7 bits, low first, and that many bytes.
+func (w *writer) sized(b []byte) ([]byte, error) {
+	var length uint64
+	for i := 0; i < 5 && i < len(b); i++ {
+		length |= uint64(b[i]&0x7f) << (7 * i)
+		if b[i]&0x80 != 0 {
+			continue
+		}
+		b = b[i+1:]
+		if length > uint64(len(b)) {
+			return nil, errCut
+		}
+		if !w.spend(int(length)) {
+			return nil, errShared
+		}
+		return b[:length], nil
+	}
+	return nil, errCut
+}
+
+// Field types that have a text of their own inside opaque values.
+const (
+	fieldTimestamp = 7
+	fieldDate      = 10
+	fieldTime      = 11
+	fieldDatetime  = 12
+	fieldDecimal   = 246
+)
+
+// opaque writes a value that JSON has no type for.
+func (w *writer) opaque(field byte, data []byte) error {
+	switch field {
+	case fieldDecimal: // precision, scale, digits
+		if len(data) < 2 {
+			return errCut
+		}
+		out, err := scalar.AppendDecimal(w.out, data[2:], int(data[0]), int(data[1]))
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrMalformed, err)
+		}
+		w.out = out
+		return nil
+	case fieldDate, fieldDatetime, fieldTimestamp, fieldTime:
+		if len(data) != 8 {
+			return fmt.Errorf("%w: time of %d bytes", ErrMalformed, len(data))
+		}
+		return w.temporal(field, int64(binary.LittleEndian.Uint64(data)))
+	}
+	w.out = append(w.out, `"base64:type`...)
+	w.out = strconv.AppendUint(w.out, uint64(field), 10)
+	w.out = append(w.out, ':')
+	const bytesPerLine = 57 // 76 characters
+	for len(data) > bytesPerLine {
+		w.out = base64.StdEncoding.AppendEncode(w.out, data[:bytesPerLine])
+		w.out = append(w.out, `\n`...)
+		data = data[bytesPerLine:]
+	}
+	w.out = append(base64.StdEncoding.AppendEncode(w.out, data), '"')
+	return nil
+}
+
+// temporal writes a packed date or time: 24 bits of microseconds; above them seconds 6, minutes 6, hours 5 bits, then day 5, year × 13 + month. In
+// a TIME hours take 10 bits, nothing follows, and the whole may be negative.
+func (w *writer) temporal(field byte, packed int64) error {
+	if packed < 0 && (field != fieldTime || packed == math.MinInt64) {
+		return fmt.Errorf("%w: negative date", ErrMalformed)
+	}
+	w.out = append(w.out, '"')
+	if packed < 0 {
+		packed = -packed
+		w.out = append(w.out, '-')
+	}
+	micros, rest := uint32(packed&0xffffff), uint64(packed)>>24
+	second, minute := uint32(rest&0x3f), uint32(rest>>6&0x3f)
+	if micros > 999_999 || rest>>46 != 0 {
+		return fmt.Errorf("%w: time out of range", ErrMalformed)
+	}
+	if field == fieldTime {
+		w.out = scalar.AppendClock(w.out, uint32(rest>>12&0x3ff), minute, second)
+		w.out = append(scalar.AppendFraction(w.out, micros, 6), '"')
+		return nil
+	}
+	yearMonth := uint32(rest >> 22)
+	w.out = scalar.AppendDate(w.out, yearMonth/13, yearMonth%13, uint32(rest>>17&0x1f))
+	if field != fieldDate {
+		w.out = scalar.AppendClock(append(w.out, ' '), uint32(rest>>12&0x1f), minute, second)
+		w.out = scalar.AppendFraction(w.out, micros, 6)
+	}
+	w.out = append(w.out, '"')
+	return nil
+}

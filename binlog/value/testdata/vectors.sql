@@ -1,0 +1,3 @@
+-- Like values.sql, for servers of version 9 and later.
+CREATE TABLE vectors (n INT PRIMARY KEY, v VECTOR(3), l VARCHAR(20) CHARACTER SET latin1, b BINARY(16), e ENUM('é') CHARACTER SET latin1);
+INSERT INTO vectors VALUES (1,TO_VECTOR('[1,2,3]'),'é',UNHEX('00112233445566778899AABBCCDD0000'),1),(2,NULL,NULL,NULL,NULL);
