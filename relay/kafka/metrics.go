@@ -34,7 +34,7 @@ type topicMetrics struct {
 }
 
 func newMetrics(p *Publisher) (*metrics, error) {
-	labels := prometheus.Labels{"source": p.o.SourceLabel}
+	labels := prometheus.Labels{} // the registerer adds the label source
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Name: "outbox_relay_" + name, Help: help, ConstLabels: labels}
 	}

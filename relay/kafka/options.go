@@ -67,8 +67,6 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// TopicsLimit is how many topics get a metric label of their own; later ones count as "other". Default 1000.
 	TopicsLimit int
-	// SourceLabel is the value of the label "source" of all metrics.
-	SourceLabel string
 	// Dialer opens connections to brokers; nil is TCP. It must end when ctx does.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 }
