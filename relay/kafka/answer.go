@@ -78,13 +78,14 @@ func (p *Publisher) unanswered(part *partition, err error) {
 	}
 	b := part.queue[0]
 	b.unknown = true
-	p.again(part, retryMin, retryMax)
+	p.again(part, classTransient)
 	p.want(part.topic, 0)
 }
 
 // again puts the head back for a resend after a while.
-func (p *Publisher) again(part *partition, low, high time.Duration) {
+func (p *Publisher) again(part *partition, c class) {
 	b := part.queue[0]
+	low, high := retryPace(c)
 	b.attempts++
 	part.pending += b.size
 	part.notBefore = time.Now().Add(backoff(part.failures, low, high))
@@ -140,12 +141,12 @@ func (p *Publisher) answered(part *partition, a *sarama.ProduceResponseBlock, en
 		if v.stall != "" && part.failures > 3 {
 			p.stallPart(part, v.stall, now)
 		}
-		p.again(part, retryMin, retryMax)
+		p.again(part, v.class)
 	case classConfiguration:
 		if part.failures > 3 || v.stall != StallMissing {
 			p.stallPart(part, v.stall, now)
 		}
-		p.again(part, retrySlowMin, retrySlowMax)
+		p.again(part, v.class)
 	case classProducerState:
 		p.renew(part, v.newID, err)
 	case classPoison:
@@ -170,7 +171,7 @@ func answerError(a *sarama.ProduceResponseBlock) error {
 func (p *Publisher) renew(part *partition, newID bool, err error) {
 	b := part.queue[0]
 	p.bump(part, newID)
-	p.again(part, retryMin, retryMax)
+	p.again(part, classTransient)
 	p.o.Logger.Warn("new producer epoch", "topic", part.topic.name, "partition", part.index, "possible_duplicates", b.unknown, "err", err)
 }
 
@@ -270,9 +271,7 @@ func (p *Publisher) recovered(part *partition) {
 		part.stall = ""
 		p.o.Logger.Info("partition goes on", "topic", part.topic.name, "partition", part.index)
 	}
-	if part.topic.stall != "" {
-		part.topic.stall = ""
-	}
+	part.topic.stall = ""
 }
 
 // acknowledge reports batches and gives their memory back.

@@ -122,8 +122,7 @@ func (p *Publisher) learnTopic(t *topic, m *sarama.TopicMetadata, now time.Time)
 		p.house(part)
 	}
 	if t.stall != "" {
-		t.stall = ""
-		p.o.Logger.Info("topic is usable", "topic", t.name)
+		p.usable(t)
 	}
 	if leaderless {
 		p.wantAgain(t)
@@ -263,6 +262,16 @@ func (c *cursor) next() {
 func (p *Publisher) stallTopic(t *topic, reason string, now time.Time) {
 	if t.stalled(reason, now) {
 		p.o.Logger.Warn("topic stands still", "topic", t.name, "reason", reason)
+	}
+}
+
+// usable ends the stall of a topic as a whole; what waited for a slow retry goes at once.
+func (p *Publisher) usable(t *topic) {
+	t.stall = ""
+	p.o.Logger.Info("topic is usable", "topic", t.name)
+	for _, part := range t.parts {
+		part.notBefore, part.failures = time.Time{}, 0
+		p.kick(part)
 	}
 }
 

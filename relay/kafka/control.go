@@ -15,7 +15,7 @@ const (
 	// refreshGap is the least time between two reads of one topic.
 	refreshGap   = 100 * time.Millisecond
 	controlRead  = 2 * time.Second
-	controlLimit = 3 * time.Second
+	controlLimit = 2500 * time.Millisecond
 	// controlTopics bounds the topics of one request.
 	controlTopics = 200
 )
@@ -106,14 +106,16 @@ func (c *control) run(ctx context.Context) {
 // fail notes an error and tries the next broker after a while.
 func (c *control) fail(err error) {
 	c.failures++
-	c.quiet = time.Now().Add(backoff(c.failures, retryMin, retryMax))
+	kind := classOfLocal(err)
+	low, high := retryPace(kind)
+	c.quiet = time.Now().Add(backoff(c.failures, low, high))
 	p := c.p
 	p.mu.Lock()
 	defer p.unlock()
 	p.failed(err)
-	p.metrics.errors[classOfLocal(err)].Inc()
+	p.metrics.errors[kind].Inc()
 	if c.failures == 1 {
-		p.o.Logger.Warn("cannot ask brokers about topics", "broker", c.addr, "err", err)
+		p.o.Logger.Warn("request to broker failed", "broker", c.addr, "err", err)
 	}
 }
 
@@ -136,15 +138,14 @@ func (c *control) work(ctx context.Context) error {
 	p.mu.Lock()
 	needID := p.producer == noProducer
 	p.mu.Unlock()
+	var noID error
 	if needID {
-		if err := c.initProducer(ctx); err != nil {
-			return err
-		}
+		noID = c.initProducer(ctx)
 	}
 	for {
 		due := c.due(time.Now())
 		if len(due) == 0 {
-			return nil
+			return noID
 		}
 		if err := c.refresh(ctx, due); err != nil {
 			p.mu.Lock()

@@ -3,6 +3,7 @@ package kafka
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/IBM/sarama"
 )
@@ -142,4 +143,22 @@ func judge(code sarama.KError) (v verdict, known bool) {
 		v = verdict{class: classTransient, maybeAppended: true}
 	}
 	return v, known
+}
+
+// classOfLocal puts an error without a broker's code into a class.
+func classOfLocal(err error) class {
+	var code sarama.KError
+	if errors.As(err, &code) {
+		v, _ := judge(code)
+		return v.class
+	}
+	return classTransient
+}
+
+// retryPace bounds the waits between attempts: what time heals is tried soon, what a person has to change slowly.
+func retryPace(c class) (low, high time.Duration) {
+	if c == classConfiguration {
+		return retrySlowMin, retrySlowMax
+	}
+	return retryMin, retryMax
 }

@@ -185,6 +185,7 @@ func (p *Publisher) route(t *topic) {
 			p.kick(part)
 		}
 	}
+	p.wakePublish()
 }
 
 func (p *Publisher) routeEntry(t *topic, e entry, now time.Time) {

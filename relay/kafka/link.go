@@ -16,7 +16,8 @@ const (
 	// time, so this bounds how long a partition short of replicas holds up its neighbours.
 	produceTimeout = 2500 * time.Millisecond
 	produceRead    = produceTimeout + 3*time.Second
-	connectTimeout = 6 * time.Second
+	// connectTimeout bounds dial, TLS, version exchange and authentication together. A frozen broker accepts connections and says nothing.
+	connectTimeout = 2500 * time.Millisecond
 )
 
 var errCut = errors.New("connection was cut")
@@ -26,11 +27,10 @@ var errCut = errors.New("connection was cut")
 type link struct {
 	broker *sarama.Broker
 
-	mu    sync.Mutex
-	conn  net.Conn
-	dead  bool
-	undo  func() bool
-	ready bool
+	mu   sync.Mutex
+	conn net.Conn
+	dead bool
+	undo func() bool
 }
 
 // dial opens a link and waits until it can be used. It ends when ctx does.
@@ -47,7 +47,7 @@ func dial(ctx context.Context, s *settings, addr string, read time.Duration, ope
 	defer limit.Stop()
 	opened(l)
 	if err := l.broker.Open(conf); err != nil {
-		l.undo()
+		l.close()
 		return nil, err
 	}
 	ok, err := l.broker.Connected()
@@ -56,15 +56,12 @@ func dial(ctx context.Context, s *settings, addr string, read time.Duration, ope
 		err = errors.Join(err, errCut)
 	}
 	if !ok {
-		l.cut()
+		l.close()
 		if err == nil {
 			err = sarama.ErrNotConnected
 		}
 		return nil, err
 	}
-	l.mu.Lock()
-	l.ready = true
-	l.mu.Unlock()
 	return l, nil
 }
 

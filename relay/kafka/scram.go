@@ -12,11 +12,10 @@ import (
 	"hash"
 	"strconv"
 	"strings"
-
-	"golang.org/x/text/secure/precis"
 )
 
-// scram is the client side of SCRAM (RFC 5802, RFC 7677) without channel binding, as Kafka speaks it. It implements sarama.SCRAMClient.
+// scram is the client side of SCRAM (RFC 5802, RFC 7677) without channel binding, as Kafka speaks it: brokers take the bytes of the
+// password as they are, without SASLprep. It implements sarama.SCRAMClient.
 type scram struct {
 	newHash func() hash.Hash
 	size    int
@@ -39,15 +38,11 @@ func newSCRAM512() *scram { return &scram{newHash: sha512.New, size: sha512.Size
 
 // Begin starts an exchange.
 func (s *scram) Begin(user, password, authz string) error {
-	prepared, err := precis.OpaqueString.String(password)
-	if err != nil {
-		return fmt.Errorf("password: %w", err)
-	}
 	raw := make([]byte, 24)
 	if _, err := rand.Read(raw); err != nil {
 		return err
 	}
-	s.user, s.password, s.authz = user, prepared, authz
+	s.user, s.password, s.authz = user, password, authz
 	s.nonce = base64.RawStdEncoding.EncodeToString(raw)
 	s.step, s.done = 0, false
 	return nil

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -188,9 +187,11 @@ func (s *sender) pause(ctx context.Context, err error) bool {
 	}
 	s.lastErr = err
 	s.failures++
-	wait := backoff(s.failures, retryMin, retryMax)
+	kind := classOfLocal(err)
+	low, high := retryPace(kind)
+	wait := backoff(s.failures, low, high)
 	p.failed(err)
-	p.metrics.errors[classOfLocal(err)].Inc()
+	p.metrics.errors[kind].Inc()
 	now := time.Now()
 	for _, part := range s.ready {
 		if part.sender == s {
@@ -317,14 +318,4 @@ func (s *settings) produceVersion() int16 {
 	default:
 		return 7
 	}
-}
-
-// classOfLocal puts an error without a broker's code into a class.
-func classOfLocal(err error) class {
-	var code sarama.KError
-	if errors.As(err, &code) {
-		v, _ := judge(code)
-		return v.class
-	}
-	return classTransient
 }
