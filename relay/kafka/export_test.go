@@ -94,3 +94,17 @@ func counterValue(c prometheus.Counter) float64 {
 	}
 	return m.GetCounter().GetValue()
 }
+
+// PartitionCount is how many partitions of a topic are in use.
+func (p *Publisher) PartitionCount(topic string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.topics[topic].parts)
+}
+
+// Refresh asks for metadata of a topic now.
+func (p *Publisher) Refresh(topic string) {
+	p.mu.Lock()
+	defer p.unlock()
+	p.want(p.topics[topic], 0)
+}

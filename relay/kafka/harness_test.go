@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"testing"
@@ -339,4 +340,18 @@ func isPoison(err error, reason string) bool {
 
 func withCompression(codec string) func(*kafka.Options) {
 	return func(o *kafka.Options) { o.Compression = codec }
+}
+
+// uniqueTopic is a name that no other test uses, of a topic that does not exist.
+func uniqueTopic(t testing.TB) string {
+	return fmt.Sprintf("t%016x", rand.Uint64())
+}
+
+// noise does not compress.
+func noise(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rand.Uint32())
+	}
+	return b
 }

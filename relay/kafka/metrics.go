@@ -34,12 +34,11 @@ type topicMetrics struct {
 }
 
 func newMetrics(p *Publisher) (*metrics, error) {
-	labels := prometheus.Labels{} // the registerer adds the label source
 	counter := func(name, help string) prometheus.CounterOpts {
-		return prometheus.CounterOpts{Name: "outbox_relay_" + name, Help: help, ConstLabels: labels}
+		return prometheus.CounterOpts{Name: "outbox_relay_" + name, Help: help}
 	}
 	gauge := func(name, help string, f func() float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "outbox_relay_" + name, Help: help, ConstLabels: labels}, f)
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "outbox_relay_" + name, Help: help}, f)
 	}
 	m := &metrics{registerer: p.o.Registerer, limit: p.o.TopicsLimit}
 	m.records = prometheus.NewCounterVec(counter("published_total", "Records acknowledged by all in-sync replicas."), []string{"topic"})

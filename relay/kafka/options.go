@@ -63,7 +63,7 @@ type Options struct {
 	Allowed func() bool
 	// Logger is told changes only: lost brokers, stalled topics and their end. nil discards.
 	Logger *slog.Logger
-	// Registerer takes the metrics. nil keeps them private.
+	// Registerer takes the metrics and adds the label source. nil keeps them private.
 	Registerer prometheus.Registerer
 	// TopicsLimit is how many topics get a metric label of their own; later ones count as "other". Default 1000.
 	TopicsLimit int

@@ -1,0 +1,492 @@
+package kafka_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"outbox-relay/internal/sandbox"
+	"outbox-relay/relay/kafka"
+	"outbox-relay/router"
+)
+
+// K6: a missing topic holds up its own records only, is named, and goes on by itself in order when it appears.
+func TestMissingTopicStallsAloneAndRecovers(t *testing.T) {
+	t.Parallel()
+	cluster, brokers := fake(t, kfake.SeedTopics(3, "there"))
+	h := start(t, brokers, nil)
+	for range 100 {
+		h.publish("missing", 10, 1)
+		h.publish("there", 10, 9)
+	}
+	h.p.Flush()
+	h.awaitAcked(900, 10*time.Second)
+	s := h.awaitStats("the stall", 5*time.Second, func(s kafka.Stats) bool { return len(s.Stalled) == 1 })
+	if s.Stalled[0].Topic != "missing" || s.Stalled[0].Reason != kafka.StallMissing || s.InFlightRecords != 100 || s.OldestAge <= 0 {
+		t.Errorf("%+v", s)
+	}
+	if err := cluster.CreateTopic("missing", 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	h.drain(10 * time.Second)
+	h.verify("missing", "there")
+}
+
+// With a full window the missing topic stops everything, which is the bound of memory; it still heals.
+func TestMissingTopicFillsTheWindowAndRecovers(t *testing.T) {
+	t.Parallel()
+	cluster, brokers := fake(t, kfake.SeedTopics(1, "there"))
+	h := start(t, brokers, func(o *kafka.Options) { o.Window = 64 << 10 })
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 2000 {
+			h.publish("missing", 10, 1)
+		}
+	}()
+	h.awaitStats("a full window", 10*time.Second, func(s kafka.Stats) bool { return s.InFlightBytes > 56<<10 })
+	if used, _ := h.p.Memory(); used > 128<<10 {
+		t.Errorf("%d bytes in use with a window of 64 KiB", used)
+	}
+	if err := cluster.CreateTopic("missing", 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	h.drain(10 * time.Second)
+	h.verify("missing")
+}
+
+// K7: topics seen for the first time at the same moment, and the answer to the first request about them lost.
+func TestNewTopicsAtTheSameMoment(t *testing.T) {
+	t.Parallel()
+	cluster, brokers := fake(t, kfake.SeedTopics(2, "a", "b", "c", "d"))
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "b", Err: kerr.LeaderNotAvailable, Count: 2})
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "c", Err: kerr.UnknownTopicOrPartition, Count: 2})
+	h := start(t, brokers, nil)
+	for range 50 {
+		for _, topic := range []string{"a", "b", "c", "d"} {
+			h.publish(topic, 10, 1)
+		}
+	}
+	h.drain(10 * time.Second)
+	h.verify("a", "b", "c", "d")
+}
+
+func TestTopicWithoutPermissionStallsAndRecovers(t *testing.T) {
+	t.Parallel()
+	cluster, brokers := fake(t, kfake.SeedTopics(1, "t"))
+	fault := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "t", Err: kerr.TopicAuthorizationFailed, Count: -1})
+	h := start(t, brokers, nil)
+	h.publish("t", 10, 10)
+	h.awaitStats("the stall", 5*time.Second, func(s kafka.Stats) bool {
+		return len(s.Stalled) == 1 && s.Stalled[0].Reason == kafka.StallNotAuthorized && errors.Is(s.LastError, sarama.ErrTopicAuthorizationFailed)
+	})
+	fault.Remove()
+	h.drain(10 * time.Second)
+	h.verify("t")
+}
+
+func TestCreatesMissingTopics(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic := uniqueTopic(t)
+	h := start(t, k.Addrs(), func(o *kafka.Options) {
+		o.CreateTopics = kafka.CreateTopics{Enabled: true, Partitions: 5, ReplicationFactor: 1, Configs: map[string]string{"max.message.bytes": "5000"}}
+	})
+	h.publish(topic, 20, 300)
+	h.drain(10 * time.Second)
+	h.verify(topic)
+	in, err := kafka.Inspect(t.Context(), kafka.Options{Brokers: k.Addrs()}, []string{topic, topic + "-not"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := kafka.TopicInspection{
+		Name: topic, Exists: true, Partitions: 5, ReplicationFactor: 1, MinInSync: 1, MaxMessageBytes: 5000, CleanupPolicy: "delete",
+		TimestampType: "CreateTime", Write: kafka.PermissionGranted,
+	}
+	if in.Topics[0] != want {
+		t.Errorf("got %+v, want %+v", in.Topics[0], want)
+	}
+	if in.Topics[1].Exists || in.Topics[1].Err != nil {
+		t.Errorf("missing topic: %+v", in.Topics[1])
+	}
+	if len(in.Brokers) != 1 || in.Brokers[0].Err != nil || in.Seeds[0].Err != nil || in.ProducerID != nil {
+		t.Errorf("%+v", in)
+	}
+}
+
+func TestCreationThatFailsIsNamed(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic := uniqueTopic(t)
+	h := start(t, k.Addrs(), func(o *kafka.Options) {
+		o.CreateTopics = kafka.CreateTopics{Enabled: true, Partitions: 1, ReplicationFactor: 3}
+	})
+	h.publish(topic, 1, 1)
+	h.awaitStats("the stall", 10*time.Second, func(s kafka.Stats) bool {
+		return len(s.Stalled) == 1 && s.Stalled[0].Reason == kafka.StallCreation && s.LastError != nil
+	})
+}
+
+// K16: partitions are added in a running stream. Records of a key stay in order although the key may move.
+func TestAdoptsMorePartitionsWithoutReordering(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic := k.NewTopic(t, 2, nil)
+	admin, err := k.Admin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = admin.Close() }()
+	h := start(t, k.Addrs(), func(o *kafka.Options) { o.Window = 256 << 10 })
+	h.publish(topic, 40, 5000)
+	if err := admin.CreatePartitions(topic, 7, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	stop := time.Now().Add(10 * time.Second)
+	for h.p.PartitionCount(topic) != 7 {
+		h.p.Refresh(topic)
+		h.publish(topic, 40, 1000)
+		if time.Now().After(stop) {
+			t.Fatal("the new partitions were not adopted in a stream without a pause")
+		}
+	}
+	h.publish(topic, 40, 5000)
+	h.drain(10 * time.Second)
+
+	used := map[int32]bool{}
+	last := map[string]*got{} // by key: order of append across partitions is that of log append; compare by timestamps of acknowledgement
+	for _, g := range consume(t, k.Addrs(), topic) {
+		used[g.partition] = true
+		key := string(g.msg.Key)
+		if l := last[key]; l != nil && l.partition == g.partition && l.seq >= g.seq {
+			t.Errorf("key %s: %d behind %d", key, g.seq, l.seq)
+		}
+		last[key] = &g
+	}
+	if len(used) != 7 {
+		t.Errorf("%d of 7 partitions used", len(used))
+	}
+	checkKeysMovedOnce(t, consume(t, k.Addrs(), topic), 2, 7)
+	if n := h.ackedCount(); n != len(h.published) {
+		t.Errorf("%d of %d acknowledged", n, len(h.published))
+	}
+}
+
+// checkKeysMovedOnce makes sure that each key used its old partition up to some record and its new one from the next on.
+func checkKeysMovedOnce(t *testing.T, log []got, before, after int32) {
+	t.Helper()
+	type span struct{ oldMax, newMin uint64 }
+	spans := map[string]*span{}
+	for _, g := range log {
+		key := string(g.msg.Key)
+		from, to := kafka.PartitionOf("murmur2", g.msg.Key, before), kafka.PartitionOf("murmur2", g.msg.Key, after)
+		if from == to {
+			continue
+		}
+		s := spans[key]
+		if s == nil {
+			s = &span{newMin: 1 << 62}
+			spans[key] = s
+		}
+		switch g.partition {
+		case from:
+			s.oldMax = max(s.oldMax, g.seq)
+		case to:
+			s.newMin = min(s.newMin, g.seq)
+		default:
+			t.Fatalf("key %s on partition %d", key, g.partition)
+		}
+	}
+	if len(spans) == 0 {
+		t.Fatal("no key moves")
+	}
+	for key, s := range spans {
+		if s.oldMax >= s.newMin {
+			t.Errorf("key %s: %d on the old partition after %d on the new one", key, s.oldMax, s.newMin)
+		}
+	}
+}
+
+// K8: a topic is deleted under traffic and comes back, with as many partitions or fewer.
+func TestTopicDeletedAndCreatedAgain(t *testing.T) {
+	t.Parallel()
+	for _, partitions := range []int{4, 1} {
+		t.Run(fmt.Sprint(partitions), func(t *testing.T) {
+			t.Parallel()
+			k := sandbox.SharedKafka(t)
+			topic := k.NewTopic(t, 4, nil)
+			admin, err := k.Admin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = admin.Close() }()
+			h := start(t, k.Addrs(), nil)
+			h.publish(topic, 40, 1000)
+			h.drain(10 * time.Second)
+			if err := admin.DeleteTopic(topic); err != nil {
+				t.Fatal(err)
+			}
+			clear(h.published)
+			clear(h.acked)
+			h.publish(topic, 40, 1000)
+			h.p.Flush()
+			h.awaitStats("the stall", 20*time.Second, func(s kafka.Stats) bool {
+				return len(s.Stalled) == 1 && s.Stalled[0].Reason == kafka.StallMissing
+			})
+			h.publish(topic, 40, 1000)
+			if err := k.CreateTopic(t.Context(), topic, partitions, 1, nil); err != nil {
+				t.Fatal(err)
+			}
+			h.drain(20 * time.Second)
+			h.verify(topic)
+			if n := h.ackedCount(); n != 2000 {
+				t.Errorf("%d acknowledged", n)
+			}
+		})
+	}
+}
+
+func TestChecksBeforeSending(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	plain := k.NewTopic(t, 2, map[string]string{"max.message.bytes": "2000"})
+	compacted := k.NewTopic(t, 1, map[string]string{"cleanup.policy": "compact"})
+	logTime := k.NewTopic(t, 1, map[string]string{"message.timestamp.type": "LogAppendTime"})
+	bounded := k.NewTopic(t, 1, map[string]string{"message.timestamp.before.max.ms": "600000"})
+	for _, known := range []bool{false, true} {
+		t.Run(fmt.Sprintf("known=%v", known), func(t *testing.T) {
+			t.Parallel()
+			for _, c := range []struct {
+				name, reason string
+				change       func(*router.Record)
+			}{
+				{"too large", kafka.ReasonTooLarge, func(r *router.Record) { r.Value = make([]byte, 2000) }},
+				{"compressible and too large", kafka.ReasonTooLarge, func(r *router.Record) { r.Value = make([]byte, 100_000) }},
+				{"future", kafka.ReasonInvalidTimestamp, func(r *router.Record) { r.TimestampMillis += 3 * 3600_000 }},
+				{"past", kafka.ReasonInvalidTimestamp, func(r *router.Record) { r.Topic, r.TimestampMillis = bounded, 1000 }},
+				{"partition", kafka.ReasonInvalidPartition, func(r *router.Record) { r.Partition = 2 }},
+				{"null key", kafka.ReasonNullKey, func(r *router.Record) { r.Topic, r.Key = compacted, nil }},
+				{"log append time", "", func(r *router.Record) { r.Topic, r.TimestampMillis = logTime, 1000 }},
+				{"old", "", func(r *router.Record) { r.TimestampMillis = 1000 }},
+				{"empty key", "", func(r *router.Record) { r.Topic, r.Key = compacted, []byte{} }},
+				{"last partition", "", func(r *router.Record) { r.Partition = 1 }},
+			} {
+				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
+					h := start(t, k.Addrs(), withCompression("zstd"))
+					r := record(plain, "k", 1)
+					c.change(r)
+					if known {
+						first := record(r.Topic, "k", 1)
+						h.seq = 1
+						h.send(first)
+						h.drain(10 * time.Second)
+					}
+					h.seq = 2
+					err := h.p.Publish(t.Context(), r, 2)
+					switch {
+					case c.reason == "" && err == nil:
+						h.drain(10 * time.Second)
+						h.awaitAcked(map[bool]int{false: 1, true: 2}[known], time.Second)
+					case c.reason == "":
+						t.Errorf("refused: %v", err)
+					case known:
+						if !isPoison(err, c.reason) {
+							t.Errorf("got %v, want %s", err, c.reason)
+						}
+						h.drain(time.Second)
+					default:
+						if err != nil {
+							t.Fatal(err)
+						}
+						if e := h.awaitPoison(10 * time.Second); e.Reason != c.reason || e.Seq != 2 {
+							t.Errorf("got %v, want %s", e, c.reason)
+						}
+						h.drain(time.Second)
+					}
+				})
+			}
+		})
+	}
+}
+
+func TestChecksThatNeedNoTopic(t *testing.T) {
+	t.Parallel()
+	_, brokers := fake(t, kfake.SeedTopics(1, "t"))
+	h := start(t, brokers, nil)
+	for _, c := range []struct {
+		reason string
+		change func(*router.Record)
+	}{
+		{kafka.ReasonInvalidTopic, func(r *router.Record) { r.Topic = "" }},
+		{kafka.ReasonInvalidTopic, func(r *router.Record) { r.Topic = ".." }},
+		{kafka.ReasonInvalidTopic, func(r *router.Record) { r.Topic = "a b" }},
+		{kafka.ReasonInvalidTopic, func(r *router.Record) { r.Topic = "ünï" }},
+		{kafka.ReasonInvalidTopic, func(r *router.Record) { r.Topic = strings.Repeat("a", 250) }},
+		{kafka.ReasonInvalidTopic, func(r *router.Record) { r.Topic = "__consumer_offsets" }},
+		{kafka.ReasonInvalidTimestamp, func(r *router.Record) { r.TimestampMillis = -1 }},
+		{kafka.ReasonInvalidTimestamp, func(r *router.Record) { r.TimestampMillis = 253402300799000 }},
+		{kafka.ReasonTooLarge, func(r *router.Record) { r.Value = make([]byte, 100<<20) }},
+	} {
+		for range 2 { // the second time with the topic of the last good record
+			r := record("t", "k", 1)
+			c.change(r)
+			err := h.p.Publish(t.Context(), r, 1)
+			if !isPoison(err, c.reason) {
+				t.Errorf("got %v, want %s", err, c.reason)
+			}
+			h.publish("t", 1, 1)
+		}
+	}
+	h.drain(10 * time.Second)
+	h.verify("t")
+}
+
+// The broker compares a batch of 61 bytes and the record with max.message.bytes; equal is accepted.
+func TestSizeLimitIsExact(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic := k.NewTopic(t, 1, map[string]string{"max.message.bytes": "5000"})
+	for _, codec := range []string{"none", "lz4", "snappy", "gzip", "zstd"} {
+		h := start(t, k.Addrs(), withCompression(codec))
+		h.publish(topic, 1, 1)
+		h.drain(10 * time.Second)
+		var size int
+		h.seq++
+		r := record(topic, "k", h.seq)
+		r.Value = append(r.Value, noise(5000-len(r.Value))...)
+		var e *kafka.PoisonError
+		if err := h.p.Publish(t.Context(), r, h.seq); !errors.As(err, &e) {
+			t.Fatalf("%s: %v", codec, err)
+		}
+		size = e.Size
+		r.Value = r.Value[:len(r.Value)-(size-5000)]
+		h.send(r)
+		h.drain(10 * time.Second)
+		h.seq++
+		r = record(topic, "k", h.seq)
+		r.Value = append(r.Value, noise(5001-(size-5000)-len(r.Value))...)
+		if err := h.p.Publish(t.Context(), r, h.seq); !errors.As(err, &e) || e.Size != 5001 {
+			t.Errorf("%s: one byte more: %v", codec, err)
+		}
+	}
+}
+
+// The limit shrinks while records wait: the broker refuses the batch without saying why, and only the guilty record stops.
+func TestLimitThatShrinksFindsTheGuiltyRecord(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic := k.NewTopic(t, 1, nil)
+	admin, err := k.Admin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = admin.Close() }()
+	h := start(t, k.Addrs(), nil)
+	h.publish(topic, 1, 1)
+	h.drain(10 * time.Second)
+	small := "3000"
+	if err := admin.AlterConfig(sarama.TopicResource, topic, map[string]*string{"max.message.bytes": &small}, false); err != nil {
+		t.Fatal(err)
+	}
+	h.publish(topic, 1, 99)
+	h.seq++
+	r := record(topic, "k", h.seq)
+	r.Value = append(r.Value, noise(3000)...)
+	h.send(r)
+	h.publish(topic, 1, 100)
+	h.p.Flush()
+	e := h.awaitPoison(10 * time.Second)
+	if e.Reason != kafka.ReasonTooLarge || e.Seq != 101 || e.ID != "id-101" {
+		t.Errorf("%+v", e)
+	}
+	h.drain(10 * time.Second)
+	h.verify(topic)
+	if n := h.ackedCount(); n != 100 {
+		t.Errorf("%d acknowledged", n)
+	}
+}
+
+func TestTopicLabelsAreBounded(t *testing.T) {
+	t.Parallel()
+	_, brokers := fake(t, kfake.SeedTopics(1, "a", "b", "c", "d"))
+	registry := prometheus.NewRegistry()
+	h := start(t, brokers, func(o *kafka.Options) { o.Registerer, o.TopicsLimit = registry, 2 })
+	for i, topic := range []string{"a", "b", "c", "d"} {
+		h.publish(topic, 1, i+1)
+	}
+	h.drain(10 * time.Second)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := ""
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "topic" {
+					name = l.GetValue()
+				}
+			}
+			if f.GetName() == "outbox_relay_published_total" {
+				got[name] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(map[string]float64{"a": 1, "b": 2, "other": 7}) {
+		t.Errorf("%v", got)
+	}
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kafka.New(kafka.Options{Brokers: brokers, Registerer: registry, Acked: func([]uint64) {}, Poisoned: func(*kafka.PoisonError) {}}); err != nil {
+		t.Errorf("a second publisher on the registry: %v", err)
+	}
+}
+
+// Records without a key are spread over the partitions in runs.
+func TestSpreadsRecordsWithoutKey(t *testing.T) {
+	t.Parallel()
+	_, brokers := fake(t, kfake.SeedTopics(4, "t"))
+	h := start(t, brokers, nil)
+	for range 4000 {
+		h.seq++
+		r := record("t", "", h.seq)
+		r.Key = nil
+		h.send(r)
+	}
+	h.drain(10 * time.Second)
+	counts := map[int32]int{}
+	runs, last := 0, int32(-1)
+	bySeq := map[uint64]int32{}
+	for _, g := range h.verify("t")["t"] {
+		if g.msg.Key != nil {
+			t.Fatal("a key")
+		}
+		counts[g.partition]++
+		bySeq[g.seq] = g.partition
+	}
+	for s := uint64(1); s <= h.seq; s++ {
+		if bySeq[s] != last {
+			runs, last = runs+1, bySeq[s]
+		}
+	}
+	for p := range int32(4) {
+		if counts[p] < 600 {
+			t.Errorf("partition %d has %d of 4000", p, counts[p])
+		}
+	}
+	if runs > 200 {
+		t.Errorf("%d runs", runs)
+	}
+}
