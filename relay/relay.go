@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -158,13 +159,17 @@ func (r *Relay) Run(ctx context.Context) error {
 		if r.o.NoStandby {
 			return ErrActive
 		}
+		// Whoever took over without the lock, which this instance may still hold, must not be fought: two readers of one name end each other.
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(r.o.SaveInterval):
+		case <-time.After(takeoverPause/2 + rand.N(takeoverPause)):
 		}
 	}
 }
+
+// takeoverPause is about how long an instance stays out of the way of one that took over.
+const takeoverPause = 5 * time.Second
 
 // stopped turns the end of ctx into a clean stop.
 func stopped(ctx context.Context, err error) error {

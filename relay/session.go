@@ -252,6 +252,7 @@ func (s *session) stand(ctx, work context.Context, h *HaltError) error {
 		s.metrics.poison.WithLabelValues(h.Poison.Reason).Inc()
 	}
 	s.log.Error("halted", attrs...)
+	s.source.Close()
 	wait := ctx // staying up, it drains for as long as that takes
 	if s.o.ExitOnHalt {
 		var cancel context.CancelFunc
