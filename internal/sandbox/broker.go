@@ -30,7 +30,7 @@ type Broker struct {
 
 // Start starts the broker again, on the same data and ports, and waits until it takes part
 // in the cluster. It needs a majority of the cluster's nodes, itself included, and after Kill
-// the end of its old session (3 s). It is an error if it runs already.
+// the end of its old session (6 s). It is an error if it runs already.
 func (b *Broker) Start(ctx context.Context) error { return b.start(ctx, []int{b.node.id}) }
 
 // start is ready when the broker's metadata lists the brokers of the given ids.
@@ -126,7 +126,7 @@ func (b *Broker) Kill() error {
 }
 
 // Pause freezes the broker (SIGSTOP): its sockets stay open and nothing is answered. After
-// the session timeout (3 s) the others take it for dead. It returns once the broker is frozen.
+// the session timeout (6 s) the others take it for dead. It returns once the broker is frozen.
 func (b *Broker) Pause() error { return b.with((*process).pause) }
 
 // Resume lets a paused broker go on.

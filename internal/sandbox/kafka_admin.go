@@ -75,9 +75,12 @@ func (k *Kafka) CreateTopic(ctx context.Context, name string, partitions, replic
 		if err == nil {
 			break
 		}
-		// The broker's own answer is final; short of one, a node may just have been killed.
+		// The broker's answer is final, but for too few brokers if there are enough: one may
+		// have lost its session for a moment. Without an answer, a node may just have been killed.
 		var refusal *sarama.TopicError
-		if errors.As(err, &refusal) || ctx.Err() != nil {
+		final := errors.As(err, &refusal) &&
+			(refusal.Err != sarama.ErrInvalidReplicationFactor || replicas > len(k.Addrs()))
+		if final || ctx.Err() != nil {
 			return fmt.Errorf("creating topic %s: %w", name, err)
 		}
 		sleep(ctx, 50*time.Millisecond)

@@ -57,9 +57,10 @@ func (n nodeConfig) properties(extra map[string]string) string {
 		"group.initial.rebalance.delay.ms":                 "0",
 		"num.network.threads":                              "2",
 		"num.io.threads":                                   "4",
-		// A killed broker can come back only when the controller has given it up: after 3 s
-		// instead of 9 s.
-		"broker.session.timeout.ms":    "3000",
+		// A killed broker can come back only when the controller has given it up: after 6 s
+		// instead of 9 s. Still less makes a lone broker lose its session when the machine
+		// is overloaded (seen with 3 s).
+		"broker.session.timeout.ms":    "6000",
 		"broker.heartbeat.interval.ms": "500",
 		// The default of 128 MiB does not fit the small heap.
 		"log.cleaner.dedupe.buffer.size": "2097152",

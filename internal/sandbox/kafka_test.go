@@ -14,8 +14,11 @@ import (
 )
 
 // send publishes one value with acks=all and gives up after some seconds.
-func send(addrs []string, topic, value string) error {
+func send(addrs []string, topic, value string, settings ...func(*sarama.Config)) error {
 	c := sarama.NewConfig()
+	for _, set := range settings {
+		set(c)
+	}
 	c.Producer.RequiredAcks = sarama.WaitForAll
 	c.Producer.Return.Successes = true
 	c.Net.DialTimeout, c.Net.ReadTimeout, c.Producer.Timeout = 2*time.Second, 2*time.Second, time.Second
@@ -256,7 +259,10 @@ func TestKafkaClientsPassThroughTheProxies(t *testing.T) {
 
 func TestKafkaFormatArgsAndStartError(t *testing.T) {
 	t.Parallel()
-	k := sandbox.RunKafka(t, sandbox.KafkaOptions{FormatArgs: []string{"--feature", "transaction.version=1"}})
+	k := sandbox.RunKafka(t, sandbox.KafkaOptions{
+		FormatArgs: []string{"--feature", "transaction.version=1"},
+		Benchmark:  true,
+	})
 	k.NewTopic(t, 1, nil)
 	_, err := sandbox.StartKafka(testContext(t), sandbox.KafkaOptions{Properties: map[string]string{"num.io.threads": "many"}})
 	if err == nil {
@@ -267,6 +273,18 @@ func TestKafkaFormatArgsAndStartError(t *testing.T) {
 	}
 	if _, err := sandbox.StartKafka(testContext(t), sandbox.KafkaOptions{Brokers: 2}); err == nil {
 		t.Error("a cluster of 2 brokers starts")
+	}
+}
+
+func TestCreateTopicReportsTheBrokersRefusal(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic := k.NewTopic(t, 1, nil)
+	if err := k.CreateTopic(t.Context(), topic, 1, 0, nil); !errors.Is(err, sarama.ErrTopicAlreadyExists) {
+		t.Errorf("a second topic of that name: got %v, want ErrTopicAlreadyExists", err)
+	}
+	if err := k.CreateTopic(t.Context(), topic+"-3", 1, 3, nil); !errors.Is(err, sarama.ErrInvalidReplicationFactor) {
+		t.Errorf("3 replicas on 1 broker: got %v, want ErrInvalidReplicationFactor", err)
 	}
 }
 
@@ -282,5 +300,27 @@ func TestSharedKafkaTakesRecords(t *testing.T) {
 	}
 	if sandbox.SharedKafka(t) != k {
 		t.Error("SharedKafka gives another cluster the second time")
+	}
+}
+
+func TestKafkaClientListenerTakesALogin(t *testing.T) {
+	t.Parallel()
+	k := sandbox.RunKafka(t, sandbox.KafkaOptions{Properties: map[string]string{
+		"listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+		"sasl.enabled.mechanisms":        "PLAIN",
+		"listener.name.client.plain.sasl.jaas.config": `org.apache.kafka.common.security.plain.PlainLoginModule ` +
+			`required user_relay="secret";`,
+	}})
+	topic := k.NewTopic(t, 1, nil)
+	login := func(password string) func(*sarama.Config) {
+		return func(c *sarama.Config) {
+			c.Net.SASL.Enable, c.Net.SASL.User, c.Net.SASL.Password = true, "relay", password
+		}
+	}
+	if err := send(k.Addrs(), topic, "x", login("secret")); err != nil {
+		t.Errorf("with the login: %v", err)
+	}
+	if err := send(k.Addrs(), topic, "x", login("wrong")); err == nil {
+		t.Error("a wrong password is taken")
 	}
 }

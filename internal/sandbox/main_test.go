@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,6 +21,7 @@ func TestMain(m *testing.M) {
 		"servers":  roleServers,
 		"watchdog": roleWatchdog,
 		"filler":   roleFiller,
+		"external": roleExternal,
 	}
 	name := os.Getenv("SANDBOX_TEST_ROLE")
 	if name == "" {
@@ -88,6 +90,36 @@ func roleFiller() error {
 	})
 	return err
 }
+
+// roleExternal uses the servers that the environment gives and prints their addresses.
+func roleExternal() error {
+	tb := plainTB{}
+	m, k := sandbox.SharedMySQL(tb), sandbox.SharedKafka(tb)
+	for _, verb := range []func() error{m.Kill, m.Pause, k.Kill} {
+		if err := verb(); !errors.Is(err, sandbox.ErrExternal) {
+			return fmt.Errorf("a verb on a server from outside: got %v, want ErrExternal", err)
+		}
+	}
+	name, topic := m.NewDatabase(tb), k.NewTopic(tb, 2, nil)
+	if _, err := k.Leader(context.Background(), topic, 1); err != nil {
+		return err
+	}
+	if err := errors.Join(m.Exec(context.Background(), "DROP DATABASE "+name), m.Close(), k.Close()); err != nil {
+		return err
+	}
+	fmt.Println(m.Addr(), strings.Join(k.Addrs(), ","))
+	return nil
+}
+
+// plainTB is a sandbox.TB outside of a test.
+type plainTB struct{}
+
+func (plainTB) Helper()                   {}
+func (plainTB) Name() string              { return "TestOutside/of a test" }
+func (plainTB) Failed() bool              { return false }
+func (plainTB) Cleanup(func())            {}
+func (plainTB) Logf(string, ...any)       {}
+func (plainTB) Fatalf(f string, a ...any) { panic(fmt.Sprintf(f, a...)) }
 
 // startRole runs this binary in a role and returns it with the fields of its first line.
 func startRole(t *testing.T, role string, env ...string) (*exec.Cmd, []string) {

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -34,13 +35,25 @@ func fetchArtifacts(ctx context.Context, dir, lib string, say func(string), arti
 		return err
 	}
 	defer unlock()
-	cmd := exec.Command(mvn, "-q", "-B", "-f", pom, "dependency:copy-dependencies",
-		"-DincludeScope=runtime", "-DoutputDirectory="+lib)
-	cmd.Dir = dir
-	if _, err := runTool(ctx, cmd); err != nil {
+	args := []string{"-q", "-B", "-f", pom, "dependency:copy-dependencies",
+		"-DincludeScope=runtime", "-DoutputDirectory=" + lib}
+	out, err := runMaven(ctx, mvn, dir, args)
+	// A user without a home of their own has no place for Maven's local repository.
+	if err != nil && strings.Contains(out, "Could not create local repository") {
+		repository := filepath.Join(dir, "m2")
+		_, err = runMaven(ctx, mvn, dir, append(args, "-Dmaven.repo.local="+repository))
+		err = errors.Join(err, os.RemoveAll(repository))
+	}
+	if err != nil {
 		return fmt.Errorf("fetching %s with Maven: %w", artifacts[0].id, err)
 	}
 	return nil
+}
+
+func runMaven(ctx context.Context, mvn, dir string, args []string) (string, error) {
+	cmd := exec.Command(mvn, args...)
+	cmd.Dir = dir
+	return runTool(ctx, cmd)
 }
 
 func pomFor(artifacts []artifact) []byte {

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -115,7 +116,7 @@ func mysqlFromPath(ctx context.Context, _ func(string)) (*mysqlProgram, error) {
 	if strings.HasPrefix(p.version, "5.") {
 		return nil, &MissingError{Need: "MySQL 8.0 or newer", For: "the relay", Remedy: found + " is " + p.version}
 	}
-	p.key = "mysql-path-" + p.version
+	p.key = fmt.Sprintf("mysql-path-%s-%x", p.version, sha256.Sum256([]byte(found)))[:len("mysql-path-")+len(p.version)+9]
 	return p, nil
 }
 

@@ -295,3 +295,20 @@ func TestMySQL80(t *testing.T) {
 		t.Errorf("relay cannot log in: %v", err)
 	}
 }
+
+func TestServersOfTheEnvironmentAreUsed(t *testing.T) {
+	t.Parallel()
+	m, k := sandbox.SharedMySQL(t), sandbox.SharedKafka(t)
+	tmp := t.TempDir()
+	child, fields := startRole(t, "external", "TEST_MYSQL_DSN="+m.RootDSN(""),
+		"TEST_KAFKA_BROKERS="+strings.Join(k.Addrs(), ","), "TMPDIR="+tmp)
+	if err := child.Wait(); err != nil {
+		t.Error(err)
+	}
+	if want := []string{m.Addr(), k.Addrs()[0]}; !slices.Equal(fields, want) {
+		t.Errorf("got %q, want the given %q", fields, want)
+	}
+	if left, _ := os.ReadDir(tmp); len(left) != 0 {
+		t.Errorf("servers were started all the same: %v", left)
+	}
+}
