@@ -47,7 +47,7 @@ func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg
 	return relay.Options{
 		Name: cfg.Name, Instance: fmt.Sprintf("%s/%d", host, os.Getpid()), Tables: names, Router: rules,
 		OpenStore: func() (checkpoint.Store, error) {
-			return filestore.Open(filestore.Options{Path: cfg.Checkpoint.Path, Name: cfg.Name})
+			return filestore.Open(filestore.Options{Path: cfg.Checkpoint.Path, Name: cfg.Name, Layer: layer})
 		},
 		Lease:         relay.NewMySQLLease(login, cfg.Source.Addresses, cfg.Name, log),
 		FirstPosition: func(ctx context.Context) (*gtid.Set, error) { return firstPosition(ctx, cfg, login, log) },
@@ -69,9 +69,15 @@ func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg
 		SaveInterval: cfg.Checkpoint.Interval, Heartbeat: cfg.Source.Heartbeat, DrainTimeout: drainTimeout,
 		MaxInFlight: int(share(cfg, trackerShare) / trackerEntrySize),
 		NoStandby:   f.noStandby, UntilCaughtUp: f.untilCaughtUp, ExitOnHalt: cfg.OnHalt == config.OnHaltExit,
-		Logger: log, Registerer: reg,
+		Logger: log, Registerer: reg, Points: points,
 	}, nil
 }
+
+// Failpoints: nil but in a build with the tag failpoints.
+var (
+	points relay.Points
+	layer  filestore.Layer
+)
 
 func share(cfg *config.Config, part float64) int64 {
 	return int64(float64(cfg.Limits.Buffer) * part)
