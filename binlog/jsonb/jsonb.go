@@ -339,7 +339,7 @@ func (w *writer) temporal(field byte, packed int64) error {
 	}
 	micros, rest := uint32(packed&0xffffff), uint64(packed)>>24
 	second, minute := uint32(rest&0x3f), uint32(rest>>6&0x3f)
-	if micros > 999_999 || rest>>46 != 0 {
+	if micros > 999_999 || field == fieldTime && rest>>22 != 0 {
 		return fmt.Errorf("%w: time out of range", ErrMalformed)
 	}
 	if field == fieldTime {

@@ -19,6 +19,10 @@ var restSize = [digitsPerGroup]int{0, 1, 1, 2, 2, 3, 3, 4, 4}
 
 var pow10 = [digitsPerGroup + 1]uint32{1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9}
 
+// maxPrecision is above the 65 digits of a column: inside JSON the server rounds the digits before the point up to a
+// whole group of 9, and its numbers have room for 9 groups.
+const maxPrecision = 81
+
 // DecimalSize gives the bytes of a DECIMAL(precision, scale).
 func DecimalSize(precision, scale int) int {
 	whole := precision - scale
@@ -29,7 +33,7 @@ func DecimalSize(precision, scale int) int {
 // first before the point and last behind it, the first bit inverted, all bits inverted when negative. The text has exactly scale digits behind
 // the point and no leading zeros. b must have DecimalSize(precision, scale) bytes.
 func AppendDecimal(dst, b []byte, precision, scale int) ([]byte, error) {
-	if precision < 1 || precision > 65 || scale < 0 || scale > 30 || scale > precision || len(b) != DecimalSize(precision, scale) {
+	if precision < 1 || precision > maxPrecision || scale < 0 || scale > 30 || scale > precision || len(b) != DecimalSize(precision, scale) {
 		return dst, ErrDecimal
 	}
 	d := decimal{b: b, first: 0x80}
