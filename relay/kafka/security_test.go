@@ -1,0 +1,117 @@
+package kafka_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"outbox-relay/relay/kafka"
+)
+
+// K21: a wrong password is named, and the right one is taken without a restart.
+func TestSASLSecretIsReadAtEachConnect(t *testing.T) {
+	t.Parallel()
+	for mechanism, name := range map[string]string{"plain": "PLAIN", "scram-sha-256": "SCRAM-SHA-256", "scram-sha-512": "SCRAM-SHA-512"} {
+		t.Run(mechanism, func(t *testing.T) {
+			t.Parallel()
+			_, brokers := fake(t, kfake.SeedTopics(1, "t"), kfake.EnableSASL(), kfake.Superuser(name, "relay", "right,=pass"))
+			var secret atomic.Value
+			secret.Store("wrong")
+			h := start(t, brokers, func(o *kafka.Options) {
+				o.SASL = kafka.SASL{Mechanism: mechanism, User: "relay", Secret: func(context.Context) (string, error) { return secret.Load().(string), nil }}
+			})
+			h.publish("t", 1, 10)
+			h.p.Flush()
+			h.awaitStats("an error", 5*time.Second, func(s kafka.Stats) bool { return s.LastError != nil })
+			if n := h.ackedCount(); n != 0 {
+				t.Errorf("%d acknowledged with a wrong password", n)
+			}
+			secret.Store("right,=pass")
+			h.drain(15 * time.Second)
+			if n := h.ackedCount(); n != 10 {
+				t.Errorf("%d acknowledged", n)
+			}
+		})
+	}
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(nil)
+	server.StartTLS()
+	defer server.Close()
+	_, brokers := fake(t, kfake.SeedTopics(1, "t"), kfake.TLS(&tls.Config{Certificates: server.TLS.Certificates}))
+	trusted := server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	h := start(t, brokers, func(o *kafka.Options) { o.TLS = &tls.Config{RootCAs: trusted} })
+	h.publish("t", 5, 1000)
+	h.drain(10 * time.Second)
+	if n := h.ackedCount(); n != 1000 {
+		t.Errorf("%d acknowledged", n)
+	}
+	bad := start(t, brokers, func(o *kafka.Options) { o.TLS = &tls.Config{} })
+	bad.publish("t", 5, 10)
+	s := bad.awaitStats("an error", 5*time.Second, func(s kafka.Stats) bool { return s.LastError != nil })
+	var unknown *tls.CertificateVerificationError
+	if !errors.As(s.LastError, &unknown) {
+		t.Errorf("with an unknown certificate: %v", s.LastError)
+	}
+}
+
+// The example exchange of RFC 7677.
+func TestSCRAMOfTheRFC(t *testing.T) {
+	t.Parallel()
+	c := kafka.NewSCRAM256("rOprNGfwEbeRWgbNEkqO")("user", "pencil")
+	for _, step := range []struct{ server, client string }{
+		{"", "n,,n=user,r=rOprNGfwEbeRWgbNEkqO"},
+		{"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
+			"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="},
+		{"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", ""},
+	} {
+		got, err := c.Step(step.server)
+		if err != nil || got != step.client {
+			t.Fatalf("got %q, %v; want %q", got, err, step.client)
+		}
+	}
+	if !c.Done() {
+		t.Error("not done")
+	}
+}
+
+func TestSCRAMRefusesABadServer(t *testing.T) {
+	t.Parallel()
+	const good = "r=nonceX,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+	for _, steps := range [][]string{
+		{"r=other,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"},
+		{"r=nonce,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"},
+		{"r=nonceX,s=,i=4096"},
+		{"r=nonceX,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=1"},
+		{"r=nonceX,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=2000000000"},
+		{"e=unknown-user"},
+		{good, "e=invalid-proof"},
+		{good, "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="},
+		{good, "v="},
+		{good, ""},
+	} {
+		c := kafka.NewSCRAM256("nonce")("user", "pencil")
+		var err error
+		if _, err = c.Step(""); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range steps {
+			_, err = c.Step(s)
+		}
+		if err == nil || c.Done() {
+			t.Errorf("%q: err %v, done %v", steps, err, c.Done())
+		}
+	}
+}
+
+var _ sarama.SCRAMClient = kafka.NewSCRAM256("")("", "")
