@@ -82,7 +82,7 @@ func TestBindRefusesUnwatchedTables(t *testing.T) {
 func TestBindRefusesTypesThatDoNotSuit(t *testing.T) {
 	t.Parallel()
 	tbl := plainTable()
-	tbl.Columns = append(tbl.Columns, ofType("old", event.ColumnTypedArray, 0), ofType("f", event.ColumnDouble, 8))
+	tbl.Columns = append(tbl.Columns, ofType("old", event.ColumnTypedArray, 0), ofType("f", event.ColumnDouble, 8), ofType("vec", event.ColumnVector, 4))
 	header := func(value string) func(*router.Rule) {
 		return func(r *router.Rule) { r.Headers = []router.HeaderRule{{Name: "h", Value: value}} }
 	}
@@ -95,6 +95,7 @@ func TestBindRefusesTypesThatDoNotSuit(t *testing.T) {
 		{"uuid of text", header("{k|uuid}"), "column k cannot serve tables[0].headers[0]: filter uuid takes a binary column, and this is VARCHAR"},
 		{"uuid of a number", header("{n|uuid}"), "filter uuid takes a binary column, and this is BIGINT"},
 		{"hex of a number", header("{n|hex}"), "filter hex takes a column of bytes or characters, and this is BIGINT"},
+		{"hex of a vector", header("{vec|hex}"), "filter hex takes a column of bytes or characters, and this is VECTOR"},
 		{"base64 of JSON", header("{j|base64}"), "filter base64 takes a column of bytes or characters, and this is JSON"},
 		{"spread of text", func(r *router.Rule) { r.Headers = []router.HeaderRule{{Name: "*", Value: "{k}"}} }, "only a JSON column can be spread into headers, and this is VARCHAR"},
 		{"timestamp of text", func(r *router.Rule) { r.Timestamp = "k" }, "a timestamp is a DATETIME, a TIMESTAMP or an integer of milliseconds, and this is VARCHAR"},

@@ -153,6 +153,41 @@ func TestUnmatchedRowIsFilledByTheLastRule(t *testing.T) {
 	}
 }
 
+func TestSpreadThatFailsLeavesNoHeader(t *testing.T) {
+	t.Parallel()
+	rule := none(func(r *router.Rule) {
+		r.Headers = []router.HeaderRule{{Name: "a", Value: "1"}, {Name: "*", Value: "{j}"}, {Name: "z", Value: "2"}}
+	})
+	_, rec := poisoned(t, plainTable(), plain("j", raw(jsonDocument(member{"x", "1"}, member{"dead-letter-reason", "y"}))), rule)
+	want := []string{`a="1"`, `z="2"`, `outbox-relay-position="` + gtidText + `#5"`}
+	if got := showHeaders(t, rec.Headers); !slices.Equal(got, want) {
+		t.Errorf("headers %s, want %s", got, want)
+	}
+}
+
+func TestIDForPeople(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*event.Table)
+		cell   event.Cell // of column n
+		want   string
+	}{
+		"no key":         {func(*event.Table) {}, bigint(3), "NULL"},
+		"primary key":    {func(t *event.Table) { t.Columns[5].PrimaryKey = true }, bigint(3), `"3"`},
+		"two columns":    {func(t *event.Table) { t.Columns[5].PrimaryKey, t.Columns[1].PrimaryKey = true, true }, bigint(3), "NULL"},
+		"named ID":       {func(t *event.Table) { t.Columns[5].Name, t.Columns[1].PrimaryKey = "ID", true }, bigint(3), `"3"`},
+		"NULL":           {func(t *event.Table) { t.Columns[5].PrimaryKey = true }, null, "NULL"},
+		"not in the row": {func(t *event.Table) { t.Columns[5].PrimaryKey = true }, absent, "NULL"},
+		"damaged":        {func(t *event.Table) { t.Columns[5].PrimaryKey = true }, raw([]byte{1}), "NULL"},
+	} {
+		tbl := plainTable()
+		c.change(tbl)
+		if rec := mustRoute(t, tbl, plain("n", c.cell), none(nil)); show(rec.ID) != c.want {
+			t.Errorf("%s: id %s, want %s", name, show(rec.ID), c.want)
+		}
+	}
+}
+
 func TestPoisonDoesNotPointIntoTheRecord(t *testing.T) {
 	t.Parallel()
 	r, err := router.New(router.Options{Rules: []router.Rule{none(nil)}})

@@ -131,6 +131,7 @@ func TestNewFindsRulesThatAreNeverUsed(t *testing.T) {
 		{name: "values compare with case", rules: []router.Rule{rule("a.t", on("e=x")), rule("a.t", on("e=X"))}},
 		{name: "narrower in another column", rules: []router.Rule{rule("a.t", on("e=x")), rule("a.t", on("e=x", "f=1"))}, want: "tables[1].when: the rule is never used: tables[0] takes its rows"},
 		{name: "wider in another column", rules: []router.Rule{rule("a.t", on("e=x", "f=1")), rule("a.t", on("e=x"))}},
+		{name: "empty value in another column", rules: []router.Rule{rule("a.t", on("f=")), rule("a.t", on("e=x"))}},
 		{name: "union of two", rules: []router.Rule{rule("a.t", on("e=x", "f=1,2")), rule("a.t", on("e=x", "f=3")), rule("a.t", on("e=x", "f=2,3"))},
 			want: "tables[2].when: the rule is never used: tables[1] takes its rows|tables[2].when: the rule is never used: tables[0] takes its rows"},
 		{name: "beyond the bound", rules: []router.Rule{none(func(r *router.Rule) { r.When = map[string][]string{"a": many("a", 70), "b": many("b", 70)} }),

@@ -116,6 +116,27 @@ func TestConsumeReadsManyBatches(t *testing.T) {
 	}
 }
 
+func TestConsumeBeginsWithinABatch(t *testing.T) {
+	t.Parallel()
+	c := fakeKafka(t)
+	p := producer(t, c.ListenAddrs(), func(c *sarama.Config) { c.Producer.Flush.Messages, c.Producer.Flush.Frequency = 4, time.Minute })
+	var batch []*sarama.ProducerMessage
+	for n := range 4 {
+		batch = append(batch, &sarama.ProducerMessage{Topic: "orders", Partition: 1, Value: sarama.StringEncoder(fmt.Sprint(n))})
+	}
+	if err := p.SendMessages(batch); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.DeleteRecords("orders", 1, 2); err != nil {
+		t.Fatal(err)
+	}
+	got, err := consume(t, relaytest.ConsumeOptions{Brokers: c.ListenAddrs(), Topics: []string{"orders"}})
+	want := []string{`orders[1]@2 NULL="2"`, `orders[1]@3 NULL="3"`}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v\ngot  %q\nwant %q", err, got, want)
+	}
+}
+
 func TestConsumeLeavesOutAbortedTransactions(t *testing.T) {
 	t.Parallel()
 	c := fakeKafka(t)

@@ -279,6 +279,23 @@ func TestRowsWithoutKey(t *testing.T) {
 	}
 }
 
+func TestNullAndEmptyValuesDiffer(t *testing.T) {
+	t.Parallel()
+	values := [][]byte{nil, {}, []byte("null")}
+	for i, committed := range values {
+		for j, received := range values {
+			v := relaytest.NewValidator(relaytest.Options{})
+			v.Committed(relaytest.Row{ID: id(1), Topic: topic, Value: committed, Headers: headersOf(1)})
+			m := message(1)
+			m.Key, m.Value = nil, received
+			v.Received(m)
+			if got, want := v.Report().Count(relaytest.WrongValue) == 0, i == j; got != want {
+				t.Errorf("committed %s, received %s: equal is %v", showBytes(committed), showBytes(received), got)
+			}
+		}
+	}
+}
+
 func TestKeysMoveOnlyWhereTheRunSaysSo(t *testing.T) {
 	t.Parallel()
 	l := complete()
