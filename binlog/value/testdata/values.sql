@@ -1,5 +1,5 @@
 -- Values of all column types. values.binlog holds the events and values.tsv the texts of SELECT (as hex), both written by
--- TestValuesAsSelectShowsThem with UPDATE_GOLDEN=1. Each table begins with a key n. sql_mode is empty, time_zone is +00:00.
+-- TestValuesAsSelectShowsThem with UPDATE_GOLDEN=1. Each table begins with its key. sql_mode is empty, time_zone is +00:00.
 CREATE TABLE ints (n INT PRIMARY KEY, t TINYINT, tu TINYINT UNSIGNED, s SMALLINT, su SMALLINT UNSIGNED, m MEDIUMINT, mu MEDIUMINT UNSIGNED, i INT, iu INT UNSIGNED,
   b BIGINT, bu BIGINT UNSIGNED, bo BOOLEAN, y YEAR, bu2 BIGINT UNSIGNED);
 INSERT INTO ints VALUES (1,-128,255,-32768,65535,-8388608,16777215,-2147483648,4294967295,-9223372036854775808,18446744073709551615,true,2020,18446744073709551615),
@@ -50,3 +50,9 @@ INSERT INTO enums VALUES (1,'a','é','中','😀','a,c','é,ü','x','m0,m63','')
 CREATE TABLE mixed (n INT PRIMARY KEY, y YEAR, bu BIGINT UNSIGNED, l VARCHAR(20) CHARACTER SET latin1, b BINARY(16), j JSON, g GEOMETRY, hidden INT INVISIBLE, gen INT GENERATED ALWAYS AS (n+1) VIRTUAL, st INT GENERATED ALWAYS AS (n*2) STORED, pt POINT, INDEX fx ((n+2)));
 INSERT INTO mixed(n,y,bu,l,b,j,g,hidden,pt) VALUES (1,2020,18446744073709551615,'é',UNHEX('AA00'),'{"a": [1, "x", null, true, 1.5]}',ST_GeomFromText('POINT(1 2)'),7,ST_GeomFromText('POINT(3 4)',4326)),
   (2,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL),(3,0,0,'','','[]',ST_GeomFromText('LINESTRING(0 0,1 1)'),0,NULL);
+CREATE TABLE outbox_events (id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, aggregate_type VARCHAR(64) NOT NULL, aggregate_id BIGINT UNSIGNED NOT NULL, event_type VARCHAR(100) NOT NULL, payload JSON NOT NULL,
+  status ENUM('PENDING','PROCESSING','PUBLISHED','FAILED') NOT NULL DEFAULT 'PENDING', attempts INT UNSIGNED NOT NULL DEFAULT 0, locked_by VARCHAR(128) NULL, locked_until DATETIME(6) NULL, last_error TEXT NULL, published_at DATETIME(6) NULL,
+  idempotency_key VARCHAR(128) NOT NULL, created_at DATETIME(6) NOT NULL DEFAULT '2025-11-29 12:34:56.789012', updated_at DATETIME(6) NOT NULL DEFAULT '2025-11-29 12:34:56.789012', UNIQUE KEY uk_outbox_idempotency (idempotency_key), KEY ix_outbox_status (status, id));
+INSERT INTO outbox_events(aggregate_type, aggregate_id, event_type, payload, idempotency_key) SELECT 'order', 1000+n, 'OrderCreated', JSON_OBJECT('orderId', 1000+n, 'customer', JSON_OBJECT('id', n*17, 'name', 'Zoë Müller', 'email', 'zoe@example.org'),
+  'items', JSON_ARRAY(JSON_OBJECT('sku', 'A-1', 'quantity', 2, 'price', 19.99), JSON_OBJECT('sku', 'B-77', 'quantity', 1, 'price', 5.00)), 'total', 44.98, 'currency', 'EUR', 'express', false, 'note', NULL, 'placedAt', '2025-11-29T12:34:56Z'), CONCAT('order-', n)
+  FROM (WITH RECURSIVE q AS (SELECT 1 n UNION ALL SELECT n+1 FROM q WHERE n<15) SELECT n FROM q) s;
