@@ -138,12 +138,12 @@ func (p *Publisher) answered(part *partition, a *sarama.ProduceResponseBlock, en
 			part.aside = true
 			p.house(part)
 		}
-		if v.stall != "" && part.failures > 3 {
+		if v.stall != "" && now.Sub(b.openedAt) > stallAfter {
 			p.stallPart(part, v.stall, now)
 		}
 		p.again(part, v.class)
 	case classConfiguration:
-		if part.failures > 3 || v.stall != StallMissing {
+		if v.stall != StallMissing || now.Sub(b.openedAt) > stallAfter { // a topic just made is missing for a moment
 			p.stallPart(part, v.stall, now)
 		}
 		p.again(part, v.class)
@@ -269,7 +269,9 @@ func (p *Publisher) recovered(part *partition) {
 	}
 	if part.stall != "" {
 		part.stall = ""
-		p.o.Logger.Info("partition goes on", "topic", part.topic.name, "partition", part.index)
+		if part.topic.stalledParts("") == 0 {
+			p.o.Logger.Info("topic goes on", "topic", part.topic.name)
+		}
 	}
 	part.topic.stall = ""
 }
@@ -321,7 +323,9 @@ func (p *Publisher) stallPart(part *partition, reason string, now time.Time) {
 		part.since = now
 	}
 	part.stall = reason
-	p.o.Logger.Warn("partition stands still", "topic", part.topic.name, "partition", part.index, "reason", reason, "err", p.lastErr)
+	if part.topic.stalledParts(reason) == 1 { // others follow for the same reason
+		p.o.Logger.Warn("partition stands still", "topic", part.topic.name, "partition", part.index, "reason", reason, "err", p.lastErr)
+	}
 }
 
 // lead follows a broker's hint about the new leader, without waiting for metadata (KIP-951).

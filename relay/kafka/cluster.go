@@ -113,7 +113,7 @@ func (p *Publisher) learnTopic(t *topic, m *sarama.TopicMetadata, now time.Time)
 		if pm.Leader < 0 || p.nodes[pm.Leader] == nil {
 			part.leader = unknownLeader
 			leaderless = true
-			if len(part.queue) > 0 {
+			if len(part.queue) > 0 && now.Sub(part.queue[0].openedAt) > stallAfter {
 				p.stallPart(part, StallNoLeader, now)
 			}
 		} else if part.stall == StallNoLeader {

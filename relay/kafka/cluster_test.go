@@ -56,8 +56,7 @@ func TestClusterFaults(t *testing.T) {
 	t.Parallel()
 	k := sandbox.RunKafka(t, sandbox.KafkaOptions{Brokers: 3})
 	topic := k.NewTopic(t, 6, nil)
-	registryErrors := start(t, k.Addrs(), nil)
-	h := registryErrors
+	h := start(t, k.Addrs(), nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	t.Cleanup(cancel)
 	insync := func() {

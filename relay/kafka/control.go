@@ -96,7 +96,6 @@ func (c *control) run(ctx context.Context) {
 			timer.Reset(time.Until(c.quiet))
 			continue
 		}
-		c.failures = 0
 		if at := c.nextAt(); !at.IsZero() {
 			timer.Reset(time.Until(at))
 		}
@@ -261,14 +260,14 @@ func (c *control) call(ctx context.Context, f func(*sarama.Broker) error) error 
 	}
 	limit := time.AfterFunc(controlLimit, c.link.cut)
 	err := f(c.link.broker)
-	if !limit.Stop() && err == nil {
-		return nil // answered just in time, the connection is gone
-	}
+	limit.Stop() // if it has fired, the next call dials again
 	if err != nil {
 		err = fmt.Errorf("broker %s: %w", c.addr, err)
 		c.drop()
+		return err
 	}
-	return err
+	c.failures = 0
+	return nil
 }
 
 func (c *control) dial(ctx context.Context) error {

@@ -12,6 +12,9 @@ const (
 	// dirtyBytes bounds how long a record waits for company in a stream without Flush, counted in bytes published after it.
 	dirtyBytes = 256 << 10
 
+	// stallAfter is how long a record waits before its partition counts as standing still for something that time may heal.
+	stallAfter = 2 * time.Second
+
 	retryMin      = 20 * time.Millisecond
 	retryMax      = time.Second
 	retrySlowMin  = 100 * time.Millisecond

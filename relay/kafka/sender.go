@@ -196,7 +196,7 @@ func (s *sender) pause(ctx context.Context, err error) bool {
 	for _, part := range s.ready {
 		if part.sender == s {
 			p.want(part.topic, 0)
-			if s.failures > 3 {
+			if len(part.queue) > 0 && now.Sub(part.queue[0].openedAt) > stallAfter {
 				p.stallPart(part, StallUnreachable, now)
 			}
 		}

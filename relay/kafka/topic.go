@@ -185,6 +185,16 @@ func (t *topic) nextSticky() {
 	t.sticky = (t.sticky + 1) % n
 }
 
+// stalledParts counts the partitions that stand still for a reason, "" = any.
+func (t *topic) stalledParts(reason string) (n int) {
+	for _, part := range t.parts {
+		if part.stall != "" && (reason == "" || part.stall == reason) {
+			n++
+		}
+	}
+	return n
+}
+
 // stalled notes that the topic stands still, and tells whether that is new.
 func (t *topic) stalled(reason string, now time.Time) bool {
 	if t.stall == reason {
