@@ -2,7 +2,6 @@ package router
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 
 	"outbox-relay/binlog/event"
@@ -297,64 +296,6 @@ func (w *writer) addHeader(name string, m mark) {
 	w.rec.marks = append(w.rec.marks, m)
 }
 
-// spread makes one header of each member of a JSON object: a string is its text, null a null value, anything else its JSON text. A NULL
-// column makes none.
-func (w *writer) spread(h *boundHeader) {
-	rec, column := w.rec, h.value.parts[0].column
-	var known, ok bool
-	if rec.scratch, known, ok = w.text(rec.scratch[:0], h.field, column); !known || !ok {
-		return
-	}
-	headers := len(rec.Headers)
-	object, err := readObject(rec.scratch)
-	for err == nil {
-		var m member
-		var more bool
-		if m, more, err = object.next(); err != nil || !more {
-			break
-		}
-		err = w.spreadMember(m)
-	}
-	if err != nil {
-		rec.Headers, rec.marks = rec.Headers[:headers], rec.marks[:headers]
-		w.fail(h.field, column, ReasonInvalidHeaders, "the column cannot be spread into headers", err)
-	}
-}
-
-func (w *writer) spreadMember(m member) error {
-	rec := w.rec
-	from := len(rec.buf)
-	var err error
-	if rec.buf, err = appendString(rec.buf, m.name); err != nil {
-		return err
-	}
-	name := rec.buf[from:]
-	rec.buf = rec.buf[:from]
-	key, found := w.router.names.lookup(name)
-	if !found {
-		if err := checkHeaderName(name); err != nil {
-			return err
-		}
-		if len(name) > maxKeptName {
-			key = string(name)
-		} else {
-			key = w.router.names.add(name)
-		}
-	}
-	null := string(m.value) == "null"
-	switch {
-	case null:
-	case m.value[0] == '"':
-		if rec.buf, err = appendString(rec.buf, m.value[1:len(m.value)-1]); err != nil {
-			return err
-		}
-	default:
-		rec.buf = append(rec.buf, m.value...)
-	}
-	w.addHeader(key, mark{from: from, to: len(rec.buf), null: null})
-	return nil
-}
-
 // id renders the id column for people. It is no part of the record, so its absence is no fault.
 func (w *writer) id() mark {
 	column := w.binding.id
@@ -368,73 +309,4 @@ func (w *writer) id() mark {
 	}
 	w.rec.buf = buf
 	return mark{from: from, to: len(buf)}
-}
-
-// timestamp gives the record's time; the commit time stands in for one that fails.
-func (w *writer) timestamp(rule *boundRule) int64 {
-	commit := floorMillis(w.commit)
-	if rule.timestamp < 0 {
-		return commit
-	}
-	cell, ok := w.number("timestamp", rule.timestamp, ReasonInvalidTimestamp)
-	if !ok {
-		return commit
-	}
-	col := &w.binding.table.Columns[rule.timestamp]
-	var millis int64
-	var err error
-	if isInteger(col) {
-		millis, err = value.Int64(col, cell.Raw)
-	} else {
-		var micros int64
-		micros, err = value.TimeMicrosIn(col, cell.Raw, rule.zone)
-		millis = floorMillis(micros)
-	}
-	switch {
-	case err != nil:
-		w.fail("timestamp", rule.timestamp, ReasonInvalidTimestamp, "the timestamp column is no point in time", err)
-	case millis < 0:
-		w.fail("timestamp", rule.timestamp, ReasonInvalidTimestamp, "the timestamp is before 1970, which Kafka does not know", nil)
-	default:
-		return millis
-	}
-	return commit
-}
-
-// number checks that a column that has to be a number is there.
-func (w *writer) number(field string, column int, reason Reason) (*event.Cell, bool) {
-	cell := &w.cells[column]
-	switch cell.State {
-	case event.CellValue:
-		return cell, true
-	case event.CellNull:
-		w.fail(field, column, reason, "the "+field+" column is NULL", nil)
-	default:
-		w.missing(field, column)
-	}
-	return nil, false
-}
-
-func floorMillis(micros int64) int64 {
-	millis := micros / 1000
-	if micros%1000 < 0 {
-		millis--
-	}
-	return millis
-}
-
-func (w *writer) partition(rule *boundRule) int32 {
-	if rule.partition < 0 {
-		return AnyPartition
-	}
-	cell, ok := w.number("partition", rule.partition, ReasonInvalidPartition)
-	if !ok {
-		return AnyPartition
-	}
-	number, err := value.Int64(&w.binding.table.Columns[rule.partition], cell.Raw)
-	if err != nil || number < 0 || number > math.MaxInt32 {
-		w.fail("partition", rule.partition, ReasonInvalidPartition, "a partition is a number from 0 to 2147483647", err)
-		return AnyPartition
-	}
-	return int32(number)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"outbox-relay/internal/sandbox"
 	"outbox-relay/relay/relaytest"
 )
 
@@ -43,9 +44,9 @@ func producer(t *testing.T, brokers []string, change func(*sarama.Config)) saram
 	return p
 }
 
-func send(t *testing.T, p sarama.SyncProducer, partition int32, key, value sarama.Encoder, headers ...sarama.RecordHeader) {
+func send(t *testing.T, p sarama.SyncProducer, topic string, partition int32, key, value sarama.Encoder, headers ...sarama.RecordHeader) {
 	t.Helper()
-	if _, _, err := p.SendMessage(&sarama.ProducerMessage{Topic: "orders", Partition: partition, Key: key, Value: value, Headers: headers}); err != nil {
+	if _, _, err := p.SendMessage(&sarama.ProducerMessage{Topic: topic, Partition: partition, Key: key, Value: value, Headers: headers}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -79,11 +80,11 @@ func TestConsumeReadsToTheEnd(t *testing.T) {
 	t.Parallel()
 	c := fakeKafka(t)
 	p := producer(t, c.ListenAddrs(), nil)
-	send(t, p, 0, sarama.StringEncoder("a"), sarama.StringEncoder("1"), sarama.RecordHeader{Key: []byte("h"), Value: []byte("v")}, sarama.RecordHeader{Key: []byte("null")},
+	send(t, p, "orders", 0, sarama.StringEncoder("a"), sarama.StringEncoder("1"), sarama.RecordHeader{Key: []byte("h"), Value: []byte("v")}, sarama.RecordHeader{Key: []byte("null")},
 		sarama.RecordHeader{Key: []byte("empty"), Value: []byte{}})
-	send(t, p, 2, nil, nil)
-	send(t, p, 2, sarama.StringEncoder(""), sarama.StringEncoder(""))
-	send(t, p, 0, sarama.StringEncoder("a"), sarama.StringEncoder("2"))
+	send(t, p, "orders", 2, nil, nil)
+	send(t, p, "orders", 2, sarama.StringEncoder(""), sarama.StringEncoder(""))
+	send(t, p, "orders", 0, sarama.StringEncoder("a"), sarama.StringEncoder("2"))
 	got, err := consume(t, relaytest.ConsumeOptions{Brokers: c.ListenAddrs(), Topics: []string{"orders"}})
 	want := []string{`orders[0]@0 "a"="1" h:"v" null:NULL empty:""`, `orders[0]@1 "a"="2"`, `orders[2]@0 NULL=NULL`, `orders[2]@1 ""=""`}
 	if err != nil || !slices.Equal(got, want) {
@@ -139,23 +140,35 @@ func TestConsumeBeginsWithinABatch(t *testing.T) {
 
 func TestConsumeLeavesOutAbortedTransactions(t *testing.T) {
 	t.Parallel()
-	c := fakeKafka(t)
-	p := producer(t, c.ListenAddrs(), func(c *sarama.Config) {
-		c.Producer.Idempotent, c.Producer.Transaction.ID, c.Net.MaxOpenRequests = true, "t", 1
+	t.Run("fake", func(t *testing.T) {
+		t.Parallel()
+		consumeTransactions(t, fakeKafka(t).ListenAddrs(), "orders")
+	})
+	t.Run("real", func(t *testing.T) {
+		t.Parallel()
+		k := sandbox.SharedKafka(t)
+		consumeTransactions(t, k.Addrs(), k.NewTopic(t, 1, nil))
+	})
+}
+
+// consumeTransactions ends with an aborted transaction, so that the partition's last offset is a marker behind records that nobody gets.
+func consumeTransactions(t *testing.T, brokers []string, topic string) {
+	p := producer(t, brokers, func(c *sarama.Config) {
+		c.Producer.Idempotent, c.Producer.Transaction.ID, c.Net.MaxOpenRequests = true, topic, 1
 	})
 	for n, end := range []func() error{p.AbortTxn, p.CommitTxn, p.AbortTxn, p.CommitTxn, p.AbortTxn} {
 		if err := p.BeginTxn(); err != nil {
 			t.Fatal(err)
 		}
-		send(t, p, 0, nil, sarama.StringEncoder(fmt.Sprint(n)))
-		send(t, p, 0, nil, sarama.StringEncoder(fmt.Sprint(n)))
+		send(t, p, topic, 0, nil, sarama.StringEncoder(fmt.Sprint(n)))
+		send(t, p, topic, 0, nil, sarama.StringEncoder(fmt.Sprint(n)))
 		if err := end(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	o := relaytest.ConsumeOptions{Brokers: c.ListenAddrs(), Topics: []string{"orders"}, ReadCommitted: true}
+	o := relaytest.ConsumeOptions{Brokers: brokers, Topics: []string{topic}, ReadCommitted: true}
 	got, err := consume(t, o)
-	want := []string{`orders[0]@3 NULL="1"`, `orders[0]@4 NULL="1"`, `orders[0]@9 NULL="3"`, `orders[0]@10 NULL="3"`}
+	want := []string{topic + `[0]@3 NULL="1"`, topic + `[0]@4 NULL="1"`, topic + `[0]@9 NULL="3"`, topic + `[0]@10 NULL="3"`}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("read committed: %v\ngot  %q\nwant %q", err, got, want)
 	}
@@ -178,7 +191,7 @@ func TestConsumeEndsWithTheErrorOfTheFunction(t *testing.T) {
 	t.Parallel()
 	c := fakeKafka(t)
 	p := producer(t, c.ListenAddrs(), nil)
-	send(t, p, 0, nil, sarama.StringEncoder("1"))
+	send(t, p, "orders", 0, nil, sarama.StringEncoder("1"))
 	boom := errors.New("boom")
 	for _, follow := range []bool{false, true} {
 		err := relaytest.Consume(t.Context(), relaytest.ConsumeOptions{Brokers: c.ListenAddrs(), Topics: []string{"orders"}, Follow: follow}, func(relaytest.Message) error { return boom })

@@ -16,5 +16,5 @@
 // All rows of a key are in one partition, so the same holds for the rows of each key alone: a key's consumer sees its rows in order, and
 // after a restart an unbroken run of rows that it has seen.
 //
-// The package has no servers, clock or randomness of its own. It is for tests: it is never imported by the relay.
+// The package starts no servers. It is for tests and campaigns: the relay never imports it.
 package relaytest
