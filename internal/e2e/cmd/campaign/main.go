@@ -1,0 +1,81 @@
+// Command campaign disturbs a running relay at random and judges what a consumer received:
+//
+//	campaign crash  -kills 200 -seed 1     kill -9 of the relay under load
+//	campaign faults -rounds 20 -seed 1     kills and freezes of MySQL and Kafka, cut connections
+//
+// It starts its own servers, prints a table of figures at the end, and exits 1 when the promise was broken.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"outbox-relay/internal/e2e"
+	"outbox-relay/internal/sandbox"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(64)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "campaign: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 || args[0] != "crash" && args[0] != "faults" {
+		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-rate n] [-seed n] | faults [-rounds n] [-only name] [-rate n] [-seed n]")
+		return flag.ErrHelp
+	}
+	flags := flag.NewFlagSet("campaign "+args[0], flag.ContinueOnError)
+	kills := flags.Int("kills", 200, "how often the relay is killed (crash)")
+	rounds := flags.Int("rounds", 20, "how often each fault is made (faults)")
+	only := flags.String("only", "", "a single fault by its name (faults)")
+	rate := flags.Int("rate", 600, "transactions per second")
+	seed := flags.Uint64("seed", 1, "seed of the moments and of the load")
+	race := flags.Bool("race", false, "run a relay with the race detector")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	say := func(s string) { fmt.Fprintln(os.Stderr, "campaign: "+s) }
+	builder, err := e2e.NewBuilder()
+	if err != nil {
+		return err
+	}
+	defer builder.Close()
+	m, err := sandbox.StartMySQL(ctx, sandbox.MySQLOptions{Progress: say})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	k, err := sandbox.StartKafka(ctx, sandbox.KafkaOptions{Progress: say})
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	var result interface {
+		fmt.Stringer
+		Err() error
+	}
+	build, load := e2e.Build{Race: *race}, e2e.Load{Rate: *rate}
+	if args[0] == "crash" {
+		result, err = e2e.Crash(ctx, e2e.CrashOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Kills: *kills, Seed: *seed, Load: load, Progress: say})
+	} else {
+		result, err = e2e.Faults(ctx, e2e.FaultsOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Rounds: *rounds, Only: *only, Seed: *seed, Load: load, Progress: say})
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Print(result)
+	return result.Err()
+}

@@ -1,0 +1,154 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"outbox-relay/internal/sandbox"
+	"outbox-relay/relay/relaytest"
+)
+
+// CrashOptions configure [Crash]. MySQL, Kafka and Builder are required.
+type CrashOptions struct {
+	MySQL   *sandbox.MySQL
+	Kafka   *sandbox.Kafka
+	Builder *Builder
+	Build   Build
+	Kills   int
+	Seed    uint64
+	Load    Load
+	// Progress gets a line now and then.
+	Progress func(string)
+}
+
+// CrashResult is the account of a crash campaign.
+type CrashResult struct {
+	Kills    int
+	Seed     uint64
+	Load     LoadStats
+	Report   *relaytest.Report
+	CatchUp  time.Duration // from the last start to everything relayed and saved
+	StopCode int           // of the SIGTERM at the end
+}
+
+// Crash kills the relay with SIGKILL at random moments under load, starts it again at once each time, and judges the whole. The same seed
+// gives the same moments, as far as time can be had twice.
+func Crash(ctx context.Context, o CrashOptions) (*CrashResult, error) {
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	s, err := NewSite(ctx, SiteOptions{MySQL: o.MySQL, Kafka: o.Kafka, Builder: o.Builder, Label: "crash"})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	res := &CrashResult{Kills: o.Kills, Seed: o.Seed}
+	o.Load.Seed = o.Seed
+	load, err := s.StartLoad(o.Load)
+	if err != nil {
+		return nil, err
+	}
+	err = crashes(ctx, s, o, load)
+	res.Load = load.Stop()
+	if err = errors.Join(err, res.Load.Err); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, s.LogTails())
+	}
+	if err := s.finish(ctx, o.Build, res); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, s.LogTails())
+	}
+	return res, nil
+}
+
+func crashes(ctx context.Context, s *Site, o CrashOptions, load *Running) error {
+	random := rand.New(rand.NewPCG(o.Seed, 0))
+	for kill := 1; kill <= o.Kills; kill++ {
+		r, err := s.Start(ctx, RelayOptions{Build: o.Build})
+		if err != nil {
+			return err
+		}
+		select {
+		case <-time.After(lifetime(random)):
+		case <-r.Exited():
+			return fmt.Errorf("relay %d ended by itself with code %d", kill, r.ExitCode())
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		r.Kill()
+		if kill%20 == 0 {
+			o.Progress(fmt.Sprintf("%d kills, %d transactions at %.0f per second", kill, load.Stats().Transactions, load.Stats().PerSecond()))
+		}
+	}
+	return nil
+}
+
+// lifetime is a third of the time so short that the relay is still starting, else up to 2 s.
+func lifetime(random *rand.Rand) time.Duration {
+	if random.IntN(3) == 0 {
+		return time.Duration(random.IntN(300)) * time.Millisecond
+	}
+	return 300*time.Millisecond + time.Duration(random.IntN(1700))*time.Millisecond
+}
+
+// finish lets a last relay catch up, stops it in order and judges.
+func (s *Site) finish(ctx context.Context, build Build, res *CrashResult) error {
+	begin := time.Now()
+	r, err := s.Start(ctx, RelayOptions{Build: build})
+	if err != nil {
+		return err
+	}
+	if err := s.WaitRelayed(ctx, r); err != nil {
+		return err
+	}
+	res.CatchUp = time.Since(begin)
+	if res.StopCode, _, err = r.Stop(ctx); err != nil {
+		return err
+	}
+	if err := s.Check(); err != nil {
+		return err
+	}
+	res.Report, err = s.Judge(ctx, relaytest.Options{Restarts: res.Kills})
+	return err
+}
+
+// Err is nil when the campaign kept the promise.
+func (r *CrashResult) Err() error {
+	if r.StopCode != 0 {
+		return fmt.Errorf("the last relay stopped with code %d", r.StopCode)
+	}
+	return r.Report.Err()
+}
+
+// String is the table of figures.
+func (r *CrashResult) String() string {
+	return table([][2]string{
+		{"kills of the relay (SIGKILL)", fmt.Sprint(r.Kills)},
+		{"seed", fmt.Sprint(r.Seed)},
+		{"committed transactions", fmt.Sprintf("%d in %.0f s, %.0f per second, %d rolled back", r.Load.Transactions, r.Load.Elapsed.Seconds(), r.Load.PerSecond(), r.Load.RolledBack)},
+		{"committed rows", fmt.Sprintf("%d of %d keys in %d partitions", r.Report.Committed, r.Report.Keys, r.Report.Partitions)},
+		{"received", fmt.Sprint(r.Report.Received)},
+		{"lost", fmt.Sprint(r.Report.Count(relaytest.Lost))},
+		{"out of order", fmt.Sprint(r.Report.Count(relaytest.OutOfOrder))},
+		{"keys on two partitions", fmt.Sprint(r.Report.Count(relaytest.TwoPartitions))},
+		{"not committed but received", fmt.Sprint(r.Report.Count(relaytest.Phantom))},
+		{"duplicates", fmt.Sprintf("%d, %.1f per kill", r.Report.Duplicates, float64(r.Report.Duplicates)/float64(max(1, r.Kills)))},
+		{"duplicates that are no replayed suffix", fmt.Sprint(r.Report.Count(relaytest.Replay))},
+		{"catching up at the end", fmt.Sprintf("%.1f s", r.CatchUp.Seconds())},
+	})
+}
+
+// table aligns names and figures.
+func table(rows [][2]string) string {
+	width := 0
+	for _, row := range rows {
+		width = max(width, len(row[0]))
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		fmt.Fprintf(&b, "%-*s  %s\n", width, row[0], row[1])
+	}
+	return b.String()
+}

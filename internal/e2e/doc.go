@@ -1,0 +1,12 @@
+// Package e2e runs the real relay between a real MySQL and a real Kafka, disturbs all three, and judges what a consumer received against
+// what SELECT finds in the outbox tables.
+//
+// A [Site] is where a run takes place: databases, topics and folders of its own on servers that it may share. [Site.StartLoad] is the
+// order service: transactions of business rows and outbox rows, some rolled back. [Site.Start] runs the relay as a child process, the
+// binary as users run it, which ends with this process. [Site.Judge] gives the account of relaytest's validator.
+//
+// [Crash] and [Faults] are the campaigns: random kills of the relay, and faults of the servers and the network. The tests beside them are
+// deterministic: one for each line of the crash table, the seeded mutants that the validator has to catch, stops, standby, foreign load.
+//
+// The package knows nothing of the relay's insides besides its configuration, its status and its checkpoint file.
+package e2e
