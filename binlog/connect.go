@@ -45,10 +45,15 @@ func (r *Reader) connect(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		err = classify(err, l.Address)
+		err = classify(err, l.Address, l.User)
 		r.setStatus(func(s *Status) { s.LastError = err })
 		var c *ConnectError
-		if lasting(err) || !r.everConnected && len(r.o.Addresses) == 1 && errors.As(err, &c) && c.Lasting() {
+		if errors.As(err, &c) && c.Lasting() {
+			r.refused++
+		} else {
+			r.refused = 0
+		}
+		if lasting(err) || !r.everConnected && r.refused >= len(r.o.Addresses) {
 			return err
 		}
 		if r.failures == 1 || r.failures%10 == 0 {
@@ -107,6 +112,7 @@ func (r *Reader) startDump(ctx context.Context, c *Conn, address string) error {
 	}
 	c.address = address
 	r.server = s
+	r.watched.fold = s.FoldCase
 	r.target = s.Executed
 	if r.seen.ContainsSet(r.target) {
 		r.target = nil

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-mysql-org/go-mysql/client"
@@ -70,7 +71,10 @@ func (l Login) dial(ctx context.Context, secure bool) (*Conn, error) {
 	if l.Password != nil {
 		var err error
 		if password, err = l.Password(ctx); err != nil {
-			return nil, fmt.Errorf("reading the password: %w", err)
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			return nil, &settingError{what: "the password", key: "source.password_file and source.password_command", err: err}
 		}
 	}
 	var cfg *tls.Config
@@ -80,7 +84,7 @@ func (l Login) dial(ctx context.Context, secure bool) (*Conn, error) {
 			host = l.Address
 		}
 		if cfg, err = l.TLS(host); err != nil {
-			return nil, err
+			return nil, &settingError{what: "a TLS file", key: "source.tls", err: err}
 		}
 	}
 	c := &Conn{stop: func() bool { return true }}
@@ -134,20 +138,37 @@ type ConnectError struct {
 
 func (e *ConnectError) Unwrap() error { return e.Err }
 
+// settingError is a part of the login that cannot be had: a password or a certificate file.
+type settingError struct {
+	what, key string
+	err       error
+}
+
+func (e *settingError) Unwrap() error { return e.err }
+func (e *settingError) Error() string { return e.what + " cannot be read: " + e.err.Error() }
+
+// Codes of a refused login that the library has no names for.
+const (
+	codeHostBlocked     = 1129 // ER_HOST_IS_BLOCKED
+	codeHostNotAllowed  = 1130 // ER_HOST_NOT_PRIVILEGED
+	codePasswordExpired = 1862 // ER_MUST_CHANGE_PASSWORD_LOGIN
+	codeAccountLocked   = 3118 // ER_ACCOUNT_HAS_BEEN_LOCKED
+	codeTLSRequired     = 3159 // ER_SECURE_TRANSPORT_REQUIRED
+)
+
 func (e *ConnectError) Error() string {
 	var my *mysql.MyError
 	var dns *net.DNSError
+	var setting *settingError
 	switch {
-	case errors.As(e.Err, &my) && my.Code == mysql.ER_ACCESS_DENIED_ERROR:
-		return fmt.Sprintf("MySQL at %s refuses user %q: %s; check source.user and source.password", e.Address, e.User, my.Message)
-	case errors.As(e.Err, &my) && my.Code == 3118: // ER_ACCOUNT_HAS_BEEN_LOCKED
-		return fmt.Sprintf("MySQL at %s refuses user %q: the account is locked; unlock it with ALTER USER … ACCOUNT UNLOCK", e.Address, e.User)
-	case errors.As(e.Err, &my) && my.Code == 3159: // ER_SECURE_TRANSPORT_REQUIRED
-		return fmt.Sprintf("MySQL at %s accepts encrypted connections only; set source.tls.mode to required or stricter", e.Address)
+	case errors.As(e.Err, &setting):
+		return fmt.Sprintf("connecting to MySQL at %s: %s; check %s", e.Address, setting, setting.key)
 	case errors.As(e.Err, &my):
-		return fmt.Sprintf("MySQL at %s refuses the connection: error %d: %s", e.Address, my.Code, my.Message)
+		return e.refusal(my)
 	case errors.As(e.Err, &dns):
 		return fmt.Sprintf("MySQL host %q cannot be found: %s; check source.address", dns.Name, dns.Err)
+	case errors.Is(e.Err, syscall.ECONNREFUSED):
+		return fmt.Sprintf("nothing listens at the MySQL address %s (connection refused); start the server or correct source.address", e.Address)
 	case isNoTLS(e.Err):
 		return fmt.Sprintf("MySQL at %s offers no TLS but source.tls.mode demands it; enable TLS on the server or set source.tls.mode to preferred or disabled", e.Address)
 	case isCertificate(e.Err):
@@ -157,15 +178,39 @@ func (e *ConnectError) Error() string {
 	}
 }
 
-// Lasting reports whether only a person can heal the error: a wrong name, password or certificate. It decides what a first start does;
-// a relay that has run before keeps trying, since passwords and names are changed and changed back.
+// refusal is the sentence for an answer of the server to the login.
+func (e *ConnectError) refusal(my *mysql.MyError) string {
+	switch my.Code {
+	case mysql.ER_ACCESS_DENIED_ERROR:
+		return fmt.Sprintf("MySQL at %s refuses user %q: %s; check source.user and source.password", e.Address, e.User, my.Message)
+	case codeAccountLocked:
+		return fmt.Sprintf("MySQL at %s refuses user %q: the account is locked; unlock it with ALTER USER ... ACCOUNT UNLOCK", e.Address, e.User)
+	case codePasswordExpired:
+		return fmt.Sprintf("MySQL at %s refuses user %q: the password has expired; set a new one with ALTER USER ... IDENTIFIED BY", e.Address, e.User)
+	case codeTLSRequired:
+		return fmt.Sprintf("MySQL at %s accepts encrypted connections only; set source.tls.mode to required or stricter", e.Address)
+	case codeHostNotAllowed:
+		return fmt.Sprintf("MySQL at %s lets no user in from this host: %s; create the account for this host with CREATE USER", e.Address, my.Message)
+	case codeHostBlocked:
+		return fmt.Sprintf("MySQL at %s blocks this host after many failed connections; unblock it with TRUNCATE TABLE performance_schema.host_cache", e.Address)
+	case mysql.ER_CON_COUNT_ERROR:
+		return fmt.Sprintf("MySQL at %s has no connection left (max_connections); close some or raise the limit", e.Address)
+	}
+	return fmt.Sprintf("MySQL at %s refuses the connection: error %d: %s; see the server's error log", e.Address, my.Code, my.Message)
+}
+
+// Lasting reports whether only a person can heal the error: a wrong name, password, certificate or file. A relay that starts gives up
+// with such an error; one that has been connected keeps trying, since passwords and names are changed and changed back.
 func (e *ConnectError) Lasting() bool {
 	var my *mysql.MyError
 	var dns *net.DNSError
+	var setting *settingError
 	switch {
+	case errors.As(e.Err, &setting):
+		return true
 	case errors.As(e.Err, &my):
 		switch my.Code {
-		case mysql.ER_ACCESS_DENIED_ERROR, 3118, 3159:
+		case mysql.ER_ACCESS_DENIED_ERROR, codeAccountLocked, codePasswordExpired, codeTLSRequired, codeHostNotAllowed:
 			return true
 		}
 		return false

@@ -74,7 +74,7 @@ const (
 // classify turns the error that ended a stream into the one the caller gets: a *SourceError or ErrFenced for what time cannot heal,
 // otherwise the error itself. Code 1236 stands for many conditions which only the fixed part of the text tells apart;
 // servers before 8.0.26 say slave and master.
-func classify(err error, address string) error {
+func classify(err error, address, user string) error {
 	var s *serverError
 	if !errors.As(err, &s) {
 		return err
@@ -89,7 +89,7 @@ func classify(err error, address string) error {
 	}
 	switch {
 	case s.Code == codeNoPrivilege:
-		return &SourceError{Reason: ReasonPrivilege, Err: s, Detail: "the server at " + address + " refuses the binlog dump", Hint: "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* to the relay's user"}
+		return &SourceError{Reason: ReasonPrivilege, Err: s, Detail: fmt.Sprintf("the server at %s does not let user %q read its binlog", address, user), Hint: fmt.Sprintf("run GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '%s'@'%%'", user)}
 	case s.Code != codeSourceFatal:
 		return err
 	case has("with the same server_uuid/server_id"):
@@ -101,6 +101,6 @@ func classify(err error, address string) error {
 	case has("AUTO_POSITION mode", "GTID_MODE", "anonymous transaction"):
 		return &SourceError{Reason: ReasonGTIDMode, Err: s, Detail: "the server at " + address + " cannot send its binlog by GTID", Hint: "switch it to gtid_mode=ON"}
 	default:
-		return &SourceError{Reason: ReasonServerRefused, Err: s, Detail: "the server at " + address + " ended the binlog dump", Hint: "see the server's error log"}
+		return &SourceError{Reason: ReasonServerRefused, Err: s, Detail: "the server at " + address + " ended the binlog dump", Hint: "look into its error log"}
 	}
 }

@@ -28,7 +28,6 @@ type Options struct {
 	Addresses []string    // candidates, tried in order
 	ServerID  uint32      // 0: derived from Name
 	Tables    []TableName // watched tables; the rows of all others are skipped
-	FoldCase  bool        // compare table names in lower case (lower_case_table_names is not 0)
 	Start     *gtid.Set   // what has been read and published already; the Reader keeps its own copy
 	Heartbeat time.Duration
 
@@ -80,6 +79,7 @@ type Reader struct {
 	lent         *rowLog // log of a finished XA branch that tx walks
 	// failures counts failed attempts since the last progress; corrupt those by damaged bytes among them.
 	failures, corrupt int
+	refused           int // lasting refusals in a row, none before the first connect
 	everConnected     bool
 
 	mu     sync.Mutex
@@ -137,7 +137,7 @@ func New(o Options) (*Reader, error) {
 	if r.serverID == 0 {
 		r.serverID = serverID(o.Name)
 	}
-	r.watched = newWatched(o.Tables, o.FoldCase)
+	r.watched = newWatched(o.Tables)
 	r.group.rows = r.newLog()
 	r.status = Status{Since: time.Now()}
 	return r, nil
@@ -178,8 +178,8 @@ func (r *Reader) Close() error {
 }
 
 // Next returns the next step. It blocks until there is one, reconnecting for ever; it returns when ctx ends (within moments, also on a
-// frozen server), with ErrFenced, or with a *SourceError or a lasting *ConnectError of the very first connect, which time cannot heal. All calls share one ctx:
-// the connection that a call makes ends with its ctx.
+// frozen server), with ErrFenced, with a *SourceError, which time cannot heal, or with a lasting *ConnectError if every address gave one before
+// the first connect. All calls share one ctx: the connection that a call makes ends with its ctx.
 func (r *Reader) Next(ctx context.Context) (*Transaction, error) {
 	if r.lent != nil {
 		r.lent.discard()
@@ -220,7 +220,7 @@ func lasting(err error) bool {
 func (r *Reader) judge(err error) error {
 	switch {
 	case errors.Is(err, errSpoolFull):
-		return &SourceError{Reason: ReasonSpoolFull, GTID: r.group.gtid.String(), Err: err, Detail: "a transaction does not fit", Hint: "raise limits.spool or free space in limits.spool_dir"}
+		return &SourceError{Reason: ReasonSpoolFull, GTID: r.group.gtid.String(), Err: err, Detail: "a transaction does not fit into the spool", Hint: "raise limits.spool or free space in limits.spool_dir"}
 	case r.pk.failed:
 		return err
 	case errors.Is(err, errCorrupt):
@@ -232,7 +232,7 @@ func (r *Reader) judge(err error) error {
 	case errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("the server ended the stream: %w", err)
 	}
-	return classify(err, r.conn.address)
+	return classify(err, r.conn.address, r.o.Login.User)
 }
 
 // progress notes that the stream has given something new.

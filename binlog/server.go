@@ -64,7 +64,7 @@ func (c *Conn) Server(address string) (*Server, error) {
 		return nil, fmt.Errorf("gtid_purged of %s: %w", address, err)
 	}
 	if strings.HasPrefix(s.Version, "5.") {
-		return nil, &SourceError{Reason: ReasonUnsupportedServer, Detail: fmt.Sprintf("the server at %s is MySQL %s", address, s.Version), Hint: "use MySQL 8.0 or later"}
+		return nil, &SourceError{Reason: ReasonUnsupportedServer, Detail: fmt.Sprintf("the server at %s is MySQL %s, which is too old", address, s.Version), Hint: "use MySQL 8.0 or later"}
 	}
 	r, err = c.Execute("SELECT @@global.binlog_row_metadata, @@global.binlog_expire_logs_seconds")
 	if err != nil {
@@ -84,15 +84,43 @@ func text(r *mysql.Result, column int) string {
 func (s *Server) usable() error {
 	switch {
 	case !s.LogBin:
-		return &SourceError{Reason: ReasonBinlogOff, Detail: fmt.Sprintf("the server at %s writes no binlog (log_bin=OFF)", s.Address), Hint: "start it with --log-bin"}
+		return &SourceError{Reason: ReasonBinlogOff, Detail: fmt.Sprintf("the server at %s writes no binlog (log_bin=OFF)", s.Address), Hint: "start it with --log-bin, or without --skip-log-bin"}
 	case s.GTIDMode != "ON":
-		return &SourceError{Reason: ReasonGTIDMode, Detail: fmt.Sprintf("the server at %s runs with gtid_mode=%s", s.Address, s.GTIDMode), Hint: "switch it to gtid_mode=ON with enforce_gtid_consistency=ON"}
+		return &SourceError{Reason: ReasonGTIDMode, Detail: fmt.Sprintf("the server at %s runs with gtid_mode=%s", s.Address, s.GTIDMode), Hint: "switch it on in the steps of the manual: enforce_gtid_consistency=ON, then gtid_mode=OFF_PERMISSIVE, ON_PERMISSIVE, ON"}
 	case s.Format != "ROW":
 		return &SourceError{Reason: ReasonFormat, Detail: fmt.Sprintf("the server at %s runs with binlog_format=%s", s.Address, s.Format), Hint: "SET PERSIST binlog_format = 'ROW';"}
 	case s.RowMetadata != "FULL":
 		return &SourceError{Reason: ReasonColumnsUnknown, Detail: fmt.Sprintf("the server at %s runs with binlog_row_metadata=%s, so its binlog names no columns", s.Address, s.RowMetadata), Hint: "SET PERSIST binlog_row_metadata = 'FULL';"}
 	}
 	return nil
+}
+
+// Rows runs one statement and returns the text of all its rows; NULL is the empty text. It waits at most timeout. The result is small
+// and held as a whole.
+func (c *Conn) Rows(ctx context.Context, timeout time.Duration, statement string) ([][]string, error) {
+	if err := c.net.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return nil, err
+	}
+	r, err := c.Execute(statement)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, err
+	}
+	if r.Resultset == nil {
+		return nil, nil
+	}
+	rows := make([][]string, len(r.Values))
+	for i := range rows {
+		rows[i] = make([]string, len(r.Values[i]))
+		for j := range rows[i] {
+			if rows[i][j], err = r.GetString(i, j); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return rows, nil
 }
 
 // Query runs one small statement and returns the text of its first column of its first row, empty without one. It waits at most timeout.

@@ -12,8 +12,10 @@ import (
 )
 
 // FirstPosition gives the position of a reader without a checkpoint: what was executed (latest), what was purged (earliest), or the
-// given set, which must contain what was purged. It tries until a server answers or ctx ends, and returns early with a lasting *ConnectError or a *SourceError.
+// given set, which must contain what was purged. It tries until a server answers or ctx ends, and returns early with a *SourceError, or with a
+// lasting *ConnectError if every address gave one.
 func FirstPosition(ctx context.Context, l Login, addresses []string, start string, log *slog.Logger) (*gtid.Set, error) {
+	refused := 0
 	for attempt := 0; ; attempt++ {
 		l.Address = addresses[attempt%len(addresses)]
 		s, err := Inspect(ctx, l)
@@ -24,7 +26,12 @@ func FirstPosition(ctx context.Context, l Login, addresses []string, start strin
 			return nil, ctx.Err()
 		}
 		var c *ConnectError
-		if errors.As(err, &c) && c.Lasting() && len(addresses) == 1 || lasting(err) {
+		if errors.As(err, &c) && c.Lasting() {
+			refused++
+		} else {
+			refused = 0
+		}
+		if refused >= len(addresses) || lasting(err) {
 			return nil, err
 		}
 		if attempt == 0 {
@@ -54,7 +61,7 @@ func (s *Server) first(start string) (*gtid.Set, error) {
 		return nil, fmt.Errorf("source.start: %w", err)
 	}
 	if gap := gtid.Minus(s.Purged, set); !gap.IsEmpty() {
-		return nil, &SourceError{Reason: ReasonPurged, Detail: fmt.Sprintf("the server at %s has purged transactions that source.start lacks: %s", s.Address, gap), Hint: "start at earliest, or add them to source.start to accept the gap"}
+		return nil, &SourceError{Reason: ReasonPurged, Detail: fmt.Sprintf("the server at %s has purged transactions that source.start lacks: %s", s.Address, gap), Hint: "set source.start to earliest, or add them to it to accept the gap"}
 	}
 	return set, nil
 }
