@@ -26,6 +26,11 @@ type Options struct {
 	Sets []string
 	// Search replaces DefaultFiles if it is not nil.
 	Search []string
+	// Check finds faults that need knowledge of other packages, such as
+	// those of templates; may be nil. It gets a Config that may have other
+	// faults, whose bad values are left at their defaults, and uses
+	// Config.Fault. A fault about a value that has one already is dropped.
+	Check func(*Config) []Fault
 }
 
 // Load reads the layers in the order file, environment, flags and returns the
@@ -48,11 +53,24 @@ func Load(o Options) (*Config, error) {
 	c.complete(cfg, merged.Raw())
 	if !c.unreadable() {
 		c.validate(cfg)
+		c.foreign(cfg, o.Check)
 	}
 	if err := c.err(path); err != nil {
 		return nil, err
 	}
 	return cfg, nil
+}
+
+// foreign adds the faults that another package finds.
+func (c *collector) foreign(cfg *Config, check func(*Config) []Fault) {
+	if check == nil {
+		return
+	}
+	for _, f := range check(cfg) {
+		if !c.faulty(f.Path) {
+			c.found = append(c.found, f)
+		}
+	}
 }
 
 // unreadable reports whether the file as a whole could not be read, in which
