@@ -1,10 +1,13 @@
 package relay
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"outbox-relay/binlog"
+	"outbox-relay/checkpoint"
 )
 
 // Poison describes a record that can never be published.
@@ -47,7 +50,7 @@ func (h *HaltError) Unwrap() error {
 
 func (h *HaltError) Error() string {
 	if h.Poison != nil {
-		return fmt.Sprintf("halted at transaction %s: %v; fix the row's consumer side or rule, or set the checkpoint behind it", h.Poison.GTID, h.Poison)
+		return fmt.Sprintf("halted at transaction %s: %v; change the rule or the topic so that the row fits, or set the checkpoint behind it", h.Poison.GTID, h.Poison)
 	}
 	return fmt.Sprintf("halted: %v", h.Source)
 }
@@ -62,6 +65,44 @@ func (h *HaltError) Reason() string {
 		return string(s.Reason)
 	}
 	return "columns"
+}
+
+// columnsError says that the rules do not fit the columns of a table as the binlog describes it.
+type columnsError struct {
+	gtid string
+	err  error // of the router: one or several, joined
+}
+
+func (e *columnsError) Unwrap() error { return e.err }
+
+func (e *columnsError) Error() string {
+	faults := strings.ReplaceAll(e.err.Error(), "\n", "; ")
+	return fmt.Sprintf("the rules do not fit the rows of transaction %s: %s; correct the rules or the table", e.gtid, faults)
+}
+
+// Sentence gives the text of an error with what its checkpoint store advises, where it does.
+func Sentence(err error) string {
+	if err == nil {
+		return ""
+	}
+	var c *checkpoint.Error
+	if errors.As(err, &c) && c.Hint != "" {
+		return err.Error() + "; " + c.Hint
+	}
+	return err.Error()
+}
+
+// standAside is a relay that cannot even begin: it stays up and shows why, or returns the cause under ExitOnHalt.
+func (r *Relay) standAside(ctx context.Context, h *HaltError) error {
+	r.mu.Lock()
+	r.halt = h
+	r.mu.Unlock()
+	r.log.Error("halted", "reason", h.Reason(), "err", h)
+	if r.o.ExitOnHalt {
+		return h
+	}
+	<-ctx.Done()
+	return nil
 }
 
 var (

@@ -14,7 +14,8 @@ import (
 
 // Lease says whether this instance may act for the relay's name.
 type Lease interface {
-	// Run keeps the lease, or keeps trying to get it, until ctx ends. It returns early only with an error that time cannot heal.
+	// Run keeps the lease, or keeps trying to get it, until ctx ends. It returns early only with an error that time cannot heal, and only before
+	// the lease was held once.
 	Run(ctx context.Context) error
 	// State is the present state. It is cheap: it is asked before every request to Kafka and every save.
 	State() LeaseState
@@ -86,6 +87,7 @@ func (l *mysqlLease) set(f func()) {
 }
 
 func (l *mysqlLease) Run(ctx context.Context) error {
+	refused := 0 // lasting refusals in a row
 	for failures := 0; ; failures++ {
 		login := l.login
 		login.Address = l.addresses[failures%len(l.addresses)]
@@ -98,7 +100,12 @@ func (l *mysqlLease) Run(ctx context.Context) error {
 			return nil
 		}
 		var c *binlog.ConnectError
-		if errors.As(err, &c) && c.Lasting() && l.State().Term == 0 && len(l.addresses) == 1 {
+		if errors.As(err, &c) && c.Lasting() {
+			refused++
+		} else {
+			refused = 0
+		}
+		if refused >= len(l.addresses) && l.State().Term == 0 {
 			return err
 		}
 		if held || failures == 0 {
@@ -121,14 +128,14 @@ func (l *mysqlLease) hold(ctx context.Context, login binlog.Login) (held bool, e
 	}
 	defer c.Close()
 	if _, err := c.Query(ctx, leaseTTL, fmt.Sprintf("SET SESSION wait_timeout = %d", int(leaseTTL.Seconds()))); err != nil {
-		return false, fmt.Errorf("setting up the activity lock: %w", err)
+		return false, fmt.Errorf("setting up the activity lock on %s: %w", login.Address, err)
 	}
 	lock := quote(l.name)
 	for {
 		sent := time.Now()
 		got, err := c.Query(ctx, leaseTTL, "SELECT GET_LOCK("+lock+", 1)")
 		if err != nil {
-			return false, fmt.Errorf("asking for the activity lock: %w", err)
+			return false, fmt.Errorf("asking for the activity lock on %s: %w", login.Address, err)
 		}
 		if got == "1" {
 			l.set(func() {
@@ -139,10 +146,10 @@ func (l *mysqlLease) hold(ctx context.Context, login binlog.Login) (held bool, e
 		}
 		l.set(func() { l.state = LeaseState{Term: l.state.Term, Other: true} })
 	}
-	return true, l.keep(ctx, c, lock)
+	return true, l.keep(ctx, c, login.Address, lock)
 }
 
-func (l *mysqlLease) keep(ctx context.Context, c *binlog.Conn, lock string) error {
+func (l *mysqlLease) keep(ctx context.Context, c *binlog.Conn, address, lock string) error {
 	t := time.NewTicker(leasePing)
 	defer t.Stop()
 	for {
@@ -154,10 +161,10 @@ func (l *mysqlLease) keep(ctx context.Context, c *binlog.Conn, lock string) erro
 		sent := time.Now()
 		got, err := c.Query(ctx, leaseTTL, "SELECT IS_USED_LOCK("+lock+") = CONNECTION_ID()")
 		if err != nil {
-			return fmt.Errorf("keeping the activity lock: %w", err)
+			return fmt.Errorf("keeping the activity lock on %s: %w", address, err)
 		}
 		if got != "1" {
-			return errors.New("the activity lock is gone")
+			return fmt.Errorf("the activity lock on %s is gone", address)
 		}
 		l.set(func() { l.until = sent.Add(leaseTTL - leaseMargin) })
 	}

@@ -130,7 +130,7 @@ func (p *pump) rowError(tx *binlog.Transaction, err error) error {
 // publish routes the row and hands its record over.
 func (p *pump) publish(work context.Context, tx *binlog.Transaction, meta router.Meta, seq uint64) error {
 	if p.row.Table != p.last {
-		if err := p.bind(p.row.Table); err != nil {
+		if err := p.bind(tx, p.row.Table); err != nil {
 			return err
 		}
 	}
@@ -174,12 +174,12 @@ func (p *pump) poison(tx *binlog.Transaction, bad *Poison) error {
 }
 
 // bind finds the binding of a table's columns to the rules. A reader gives the same table while its definition is the same.
-func (p *pump) bind(t *event.Table) error {
+func (p *pump) bind(tx *binlog.Transaction, t *event.Table) error {
 	b, ok := p.bindings[t]
 	if !ok {
 		var err error
 		if b, err = p.o.Router.Bind(t); err != nil {
-			return &HaltError{Source: err}
+			return &HaltError{Source: &columnsError{gtid: string(tx.GTIDText), err: err}}
 		}
 		if len(p.bindings) > 1000 {
 			clear(p.bindings)

@@ -135,9 +135,12 @@ func (r *Relay) Run(ctx context.Context) error {
 	leaseCtx, stopLease := context.WithCancel(context.WithoutCancel(ctx))
 	lease := make(chan error, 1)
 	go func() { lease <- r.o.Lease.Run(leaseCtx) }() // ends with stopLease, or by an error that the loop below takes
+	watched := make(chan struct{})
+	go func() { defer close(watched); r.watch(leaseCtx) }() // ends with stopLease
 	defer func() {
 		stopLease()
 		<-lease
+		<-watched
 	}()
 	for {
 		store, err := r.waitStore(ctx)
@@ -190,7 +193,7 @@ func (r *Relay) waitStore(ctx context.Context) (checkpoint.Store, error) {
 			return nil, fmt.Errorf("%w: %w", ErrActive, err)
 		}
 		if !said {
-			r.log.Info("standing by", "err", err)
+			r.log.Info("standing by", "err", Sentence(err))
 		}
 		select {
 		case <-ctx.Done():
@@ -243,10 +246,14 @@ func (r *Relay) runSession(ctx context.Context, store checkpoint.Store) error {
 	defer reg.unregister()
 	s := &session{Relay: r, store: store, reg: reg, term: r.o.Lease.State().Term}
 	if err := s.load(ctx); err != nil {
+		var source *binlog.SourceError
+		if errors.As(err, &source) {
+			return r.standAside(ctx, &HaltError{Source: err})
+		}
 		return stopped(ctx, err)
 	}
 	r.mu.Lock()
-	r.role, r.session, r.lastErr = RoleActive, s, nil
+	r.role, r.lastErr = RoleActive, nil
 	r.mu.Unlock()
 	defer func() {
 		r.mu.Lock()

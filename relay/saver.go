@@ -58,7 +58,7 @@ func (s *session) save(ctx context.Context, force bool) error {
 	defer s.saved.mu.Unlock()
 	if err != nil {
 		if s.saved.failed++; s.saved.failed == 1 {
-			s.log.Warn("saving the checkpoint failed, trying again", "err", err)
+			s.log.Warn("saving the checkpoint failed, trying again", "err", Sentence(err))
 		}
 		s.saved.err = err
 		s.metrics.saveFailures.Inc()

@@ -123,6 +123,9 @@ func (s *session) run(ctx context.Context) error {
 	if err := s.open(); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	s.Relay.session = s // from now on Status asks its parts
+	s.mu.Unlock()
 	spawn := func(f func(context.Context)) {
 		wg.Add(1)
 		go func() { defer wg.Done(); f(work) }() // all end with cancelWork
@@ -264,7 +267,7 @@ func (s *session) stand(ctx, work context.Context, h *HaltError) error {
 		return errors.Join(h, s.lastSave())
 	}
 	if err := s.lastSave(); err != nil {
-		s.log.Warn("saving the checkpoint of a halted relay", "err", err)
+		s.log.Warn("saving the checkpoint of a halted relay", "err", Sentence(err))
 	}
 	<-ctx.Done()
 	return s.lastSave()
@@ -281,7 +284,7 @@ func (s *session) guard(ctx context.Context) {
 				s.end(err)
 				return
 			case err != nil:
-				s.log.Warn("looking into the checkpoint after the activity lock was lost", "err", err)
+				s.log.Warn("looking into the checkpoint after the activity lock was lost", "err", Sentence(err))
 				select {
 				case <-ctx.Done():
 					return

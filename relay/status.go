@@ -13,7 +13,8 @@ type Status struct {
 	Instance    string           `json:"instance"`
 	Role        Role             `json:"role"`
 	Ready       bool             `json:"ready"`
-	Reason      string           `json:"reason,omitempty"` // why it is not ready
+	Cause       Cause            `json:"cause,omitempty"`  // the kind of Reason
+	Reason      string           `json:"reason,omitempty"` // why it is not ready, a sentence
 	StartedAt   time.Time        `json:"started_at"`
 	LagSeconds  float64          `json:"lag_seconds"`
 	CaughtUp    bool             `json:"caught_up"`
@@ -22,11 +23,25 @@ type Status struct {
 	Checkpoint  CheckpointStatus `json:"checkpoint"`
 	Halted      string           `json:"halted,omitempty"`
 	HaltReason  string           `json:"halt_reason,omitempty"`
-	LastError   string           `json:"last_error,omitempty"`
+	LastError   string           `json:"last_error,omitempty"` // what hurts most, or hurt last
 	LeaseHeld   bool             `json:"lease_held"`
 	LeaseErr    string           `json:"lease_error,omitempty"`
 	LastAckedAt time.Time        `json:"last_acknowledged_at,omitzero"`
 }
+
+// Cause is the kind of reason why a relay is not ready.
+type Cause string
+
+const (
+	CauseStarting   Cause = "starting"
+	CauseLock       Cause = "lock" // the activity lock's server cannot be reached
+	CauseHalted     Cause = "halted"
+	CauseSource     Cause = "source"
+	CauseKafka      Cause = "kafka"
+	CauseTopic      Cause = "topic"
+	CauseStuck      Cause = "stuck"
+	CauseCheckpoint Cause = "checkpoint"
+)
 
 // SourceStatus is the state of the replication connection.
 type SourceStatus struct {
@@ -69,19 +84,19 @@ func (r *Relay) Status() Status {
 	r.mu.Unlock()
 	lease := r.o.Lease.State()
 	st.LeaseHeld = lease.Held
-	st.LeaseErr = errText(lease.Err)
-	st.LastError = errText(lastErr)
+	st.LeaseErr = Sentence(lease.Err)
 	if halt != nil {
 		st.Halted, st.HaltReason = halt.Error(), halt.Reason()
 	}
 	if s == nil {
-		st.Reason = r.standbyReason(lease)
+		st.LastError = firstOf(st.Halted, st.LeaseErr, Sentence(lastErr))
+		st.Cause, st.Reason = r.idleReason(lease, halt)
 		st.Ready = st.Reason == ""
 		return st
 	}
 	now := time.Now()
 	src := s.source.Status()
-	st.Source = SourceStatus{Connected: src.Connected, Searching: src.Searching, Address: src.Address, Since: src.Since, LastError: errText(src.LastError)}
+	st.Source = SourceStatus{Connected: src.Connected, Searching: src.Searching, Address: src.Address, Since: src.Since, LastError: Sentence(src.LastError)}
 	if src.Connected {
 		st.Source.ServerUUID = src.ServerUUID.String()
 	}
@@ -94,32 +109,40 @@ func (r *Relay) Status() Status {
 		st.LastAckedAt = time.UnixMicro(ack).UTC()
 	}
 	s.saved.mu.Lock()
-	st.Checkpoint = CheckpointStatus{BinlogFile: s.saved.file, Position: s.saved.pos, SavedAt: s.saved.at, Error: errText(s.saved.err)}
+	st.Checkpoint = CheckpointStatus{BinlogFile: s.saved.file, Position: s.saved.pos, SavedAt: s.saved.at, Error: Sentence(s.saved.err)}
 	if s.saved.set != nil {
 		st.Checkpoint.GTIDSet = s.saved.set.String()
 	}
 	s.saved.mu.Unlock()
-	st.Reason = s.unready(now, src, sink, st.Checkpoint, halt)
+	st.LastError = firstOf(st.Halted, st.Checkpoint.Error, st.Source.LastError, st.Sink.LastError, st.LeaseErr)
+	st.Cause, st.Reason = s.unready(now, src, sink, st.Checkpoint, halt)
 	st.Ready = st.Reason == ""
 	return st
 }
 
-func errText(err error) string {
-	if err == nil {
-		return ""
+// firstOf gives the first text that is not empty.
+func firstOf(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
 	}
-	return err.Error()
+	return ""
 }
 
-// standbyReason tells why a relay without a session is not ready. Standing by for another one is ready.
-func (r *Relay) standbyReason(l LeaseState) string {
+// idleReason tells why a relay without a session is not ready. Standing by for another one is ready.
+func (r *Relay) idleReason(l LeaseState, halt *HaltError) (Cause, string) {
 	switch {
-	case l.Other, l.Held:
-		return ""
+	case halt != nil:
+		return CauseHalted, halt.Error()
+	case l.Other:
+		return "", ""
 	case l.Err != nil:
-		return l.Err.Error()
+		return CauseLock, Sentence(l.Err)
+	case l.Held:
+		return CauseStarting, "starting: looking for the position to start from"
 	default:
-		return "starting"
+		return CauseStarting, "starting: asking the source for the activity lock"
 	}
 }
 
@@ -141,28 +164,26 @@ func (s *session) lag(now time.Time, src binlog.Status, inFlight bool, oldest, l
 }
 
 // unready gives the first reason why an active relay is not ready.
-func (s *session) unready(now time.Time, src binlog.Status, sink SinkStats, c CheckpointStatus, halt *HaltError) string {
+func (s *session) unready(now time.Time, src binlog.Status, sink SinkStats, c CheckpointStatus, halt *HaltError) (Cause, string) {
 	patience := 3 * s.o.Heartbeat
 	lastAck := time.UnixMicro(s.lastAck.Load())
 	switch {
 	case halt != nil:
-		return halt.Error()
+		return CauseHalted, halt.Error()
 	case !src.Connected && now.Sub(src.Since) > patience:
-		return fmt.Sprintf("no source since %s: %s", src.Since.UTC().Format(time.RFC3339), errText(src.LastError))
+		return CauseSource, fmt.Sprintf("no source since %s: %s", src.Since.UTC().Format(time.RFC3339), Sentence(src.LastError))
+	case sink.Records > 0 && len(sink.Connected) == 0 && sink.Connected != nil && sink.OldestAge > patience:
+		return CauseKafka, "Kafka cannot be reached: " + sink.LastError + "; check kafka.brokers and that the brokers run"
+	case len(sink.Stalled) > 0:
+		return CauseTopic, sink.Stalled[0]
 	case sink.Records > 0 && sink.OldestAge > stuckAfter && now.Sub(lastAck) > stuckAfter:
 		reason := fmt.Sprintf("%d records in flight without progress for %.0f s", sink.Records, sink.OldestAge.Seconds())
-		if len(sink.Stalled) > 0 {
-			reason += ": " + sink.Stalled[0]
-		} else if sink.LastError != "" {
+		if sink.LastError != "" {
 			reason += ": " + sink.LastError
 		}
-		return reason
-	case len(sink.Stalled) > 0:
-		return sink.Stalled[0]
-	case sink.Records > 0 && len(sink.Connected) == 0 && sink.Connected != nil && sink.OldestAge > patience:
-		return "no Kafka: " + sink.LastError
+		return CauseStuck, reason
 	case now.Sub(c.SavedAt) > 3*s.o.SaveInterval+time.Second:
-		return "checkpoint not saved for three intervals: " + c.Error
+		return CauseCheckpoint, firstOf(c.Error, "the checkpoint was not saved for three intervals")
 	}
-	return ""
+	return "", ""
 }
