@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strings"
 
 	"outbox-relay/config"
 	"outbox-relay/relay"
@@ -28,6 +29,22 @@ func (e usageError) Error() string { return e.err.Error() + "; see outbox-relay 
 type configurationError string
 
 func (e configurationError) Error() string { return string(e) }
+
+// errReported ends a command with exit 1 that has said already what is wrong.
+var errReported = errors.New("reported")
+
+// sentence is what the user reads when a command fails: what, where and what to do. Only the faults of a configuration take several lines.
+func sentence(err error) string {
+	var faults *config.Faults
+	if errors.As(err, &faults) {
+		return err.Error()
+	}
+	text := relay.Sentence(err)
+	if errors.Is(err, relay.ErrActive) {
+		text += "; stop that one, or leave out --no-standby to take over when it ends"
+	}
+	return strings.ReplaceAll(text, "\n", "; ")
+}
 
 func exitCode(err error) int {
 	var (

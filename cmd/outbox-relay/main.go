@@ -9,7 +9,7 @@ import (
 func main() {
 	code, err := execute(os.Args[1:], os.Stdout, os.Stderr)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "outbox-relay: "+err.Error())
+		fmt.Fprintln(os.Stderr, "outbox-relay: "+sentence(err))
 	}
 	os.Exit(code)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -54,6 +55,9 @@ then:        outbox-relay check && outbox-relay run`,
 	root.PersistentFlags().StringArrayVar(&a.sets, "set", nil, "set one key, as in --set kafka.linger=5ms; may be repeated")
 	root.AddCommand(a.runCommand(), a.configCommand(), a.versionCommand())
 	err := root.Execute()
+	if errors.Is(err, errReported) {
+		return exitFailure, nil
+	}
 	return exitCode(err), err
 }
 
@@ -66,7 +70,7 @@ func noArgs(c *cobra.Command, args []string) error {
 }
 
 func (a *app) load() (*config.Config, error) {
-	return config.Load(config.Options{File: a.file, Env: os.Environ(), Sets: a.sets})
+	return config.Load(config.Options{File: a.file, Env: os.Environ(), Sets: a.sets, Check: ruleFaults})
 }
 
 func (a *app) configCommand() *cobra.Command {

@@ -64,6 +64,9 @@ func (a *app) run(cfg *config.Config, f runFlags) error {
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	named.MustRegister(buildInfo())
 
+	if err := firstStart(cfg); err != nil {
+		return err
+	}
 	o, err := a.relayOptions(cfg, f, log, named)
 	if err != nil {
 		return err

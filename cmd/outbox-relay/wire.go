@@ -114,9 +114,38 @@ func loginOf(cfg *config.Config) binlog.Login {
 
 func firstPosition(ctx context.Context, cfg *config.Config, login binlog.Login, log *slog.Logger) (*gtid.Set, error) {
 	if cfg.Source.Start == "" {
-		return nil, configurationError(fmt.Sprintf("there is no checkpoint at %s and source.start is not set: set it to latest, earliest or a GTID set", cfg.Checkpoint.Path))
+		return nil, errNoStart(cfg)
 	}
 	return binlog.FirstPosition(ctx, login, cfg.Source.Addresses, cfg.Source.Start, log)
+}
+
+// firstStart refuses what needs no server to be refused: a checkpoint that cannot be trusted, and none without a place to start.
+func firstStart(cfg *config.Config) error {
+	_, err := filestore.Read(cfg.Checkpoint.Path, cfg.Name)
+	switch {
+	case errors.Is(err, checkpoint.ErrNotFound) && cfg.Source.Start == "":
+		return errNoStart(cfg)
+	case errors.Is(err, checkpoint.ErrNotFound):
+		return nil
+	}
+	return err
+}
+
+func errNoStart(cfg *config.Config) error {
+	return configurationError(fmt.Sprintf("there is no checkpoint at %s and source.start is not set; set it to latest, earliest or a GTID set", cfg.Checkpoint.Path))
+}
+
+// ruleFaults compiles the rules to find the faults of their templates.
+func ruleFaults(cfg *config.Config) []config.Fault {
+	var faults router.Faults
+	if _, err := router.New(router.Options{Rules: rulesOf(cfg)}); len(cfg.Tables) == 0 || !errors.As(err, &faults) {
+		return nil
+	}
+	var out []config.Fault
+	for _, f := range faults {
+		out = append(out, cfg.Fault(fmt.Sprintf("tables[%d].%s", f.Rule, f.Field), f.Text, ""))
+	}
+	return out
 }
 
 // addedTables refuses tables that are new to a relay with a checkpoint unless the configuration says from where to read them.
@@ -124,7 +153,7 @@ func addedTables(cfg *config.Config, added []string) error {
 	for _, name := range added {
 		for _, t := range cfg.Tables {
 			if t.Table.String() == name && t.From == "" {
-				return configurationError(fmt.Sprintf("table %s is new to this relay, whose checkpoint already exists: set from: latest on its rule", name))
+				return configurationError(fmt.Sprintf("table %s is new to this relay, whose checkpoint already exists; set from: latest on its rule", name))
 			}
 		}
 	}
@@ -137,7 +166,10 @@ type stdoutSink struct{ *stdout.Sink }
 func (stdoutSink) Stats() relay.SinkStats { return relay.SinkStats{} }
 
 // kafkaSink speaks the relay's words for a publisher.
-type kafkaSink struct{ *kafka.Publisher }
+type kafkaSink struct {
+	*kafka.Publisher
+	settings config.Kafka
+}
 
 func newKafkaSink(cfg *config.Config, h relay.SinkHooks, log *slog.Logger, reg prometheus.Registerer) (relay.Sink, error) {
 	o, err := kafkaOptions(cfg)
@@ -151,7 +183,7 @@ func newKafkaSink(cfg *config.Config, h relay.SinkHooks, log *slog.Logger, reg p
 	if err != nil {
 		return nil, err
 	}
-	return kafkaSink{p}, nil
+	return kafkaSink{p, cfg.Kafka}, nil
 }
 
 func kafkaOptions(cfg *config.Config) (kafka.Options, error) {
@@ -188,11 +220,11 @@ func (k kafkaSink) Publish(ctx context.Context, rec *router.Record, seq uint64) 
 func (k kafkaSink) Stats() relay.SinkStats {
 	s := k.Publisher.Stats()
 	out := relay.SinkStats{Records: s.InFlightRecords, Bytes: s.InFlightBytes, OldestAge: s.OldestAge, Connected: append([]string{}, s.Connected...)}
-	for _, t := range s.Stalled {
-		out.Stalled = append(out.Stalled, fmt.Sprintf("topic %s cannot be published to: %s", t.Topic, t.Reason))
-	}
 	if s.LastError != nil {
 		out.LastError = s.LastError.Error()
+	}
+	for _, t := range s.Stalled {
+		out.Stalled = append(out.Stalled, stallSentence(t, k.settings, out.LastError))
 	}
 	return out
 }

@@ -1,0 +1,20 @@
+package preflight
+
+import "fmt"
+
+// CreateTopicCommand is the shell command that makes a topic.
+func CreateTopicCommand(brokers, topic string, partitions, replicas int) string {
+	command := fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d --replication-factor %d", brokers, topic, partitions, replicas)
+	if replicas > 2 {
+		command += fmt.Sprintf(" --config min.insync.replicas=%d", replicas-1)
+	}
+	return command
+}
+
+// AllowWriteCommand is the shell command that lets a user write to a topic; an unknown user is left to be filled in.
+func AllowWriteCommand(brokers, user, topic string) string {
+	if user == "" {
+		user = "<user>"
+	}
+	return fmt.Sprintf("kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Write --operation Describe --operation DescribeConfigs --topic %s", brokers, user, topic)
+}
