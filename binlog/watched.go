@@ -2,14 +2,13 @@ package binlog
 
 import (
 	"bytes"
-	"strings"
 
 	"outbox-relay/binlog/event"
 )
 
 // watched is the set of tables whose rows are wanted, with the columns that each had last.
 type watched struct {
-	fold   bool
+	fold   bool // names are compared without regard to case: the server's lower_case_table_names is not 0
 	tables []watchedTable
 }
 
@@ -22,12 +21,9 @@ type watchedTable struct {
 	columns *event.Table
 }
 
-func newWatched(tables []TableName, fold bool) watched {
-	w := watched{fold: fold}
+func newWatched(tables []TableName) watched {
+	var w watched
 	for _, t := range tables {
-		if fold {
-			t = TableName{strings.ToLower(t.Schema), strings.ToLower(t.Name)}
-		}
 		w.tables = append(w.tables, watchedTable{name: t, schema: []byte(t.Schema), table: []byte(t.Name)})
 	}
 	return w
@@ -67,6 +63,7 @@ func (t *watchedTable) columnsOf(body []byte) (*event.Table, error) {
 	if err != nil {
 		return nil, err
 	}
+	columns.Schema, columns.Name = t.name.Schema, t.name.Name // as the user wrote them, where the server folds case
 	t.body = append(t.body[:0], body[idSize:]...)
 	t.columns = columns
 	return columns, nil
