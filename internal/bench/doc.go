@@ -1,0 +1,9 @@
+// Command bench measures the relay against a baseline in the same run on the same rows, with a real MySQL and a real Kafka from
+// internal/sandbox. Only ratios are judged: absolute figures depend on the host and on who else uses it.
+//
+//	drain    empties a backlog, alternately with a simple relay built of go-mysql and sarama at their defaults and with the real binary
+//	serve    keeps the servers and the rows of drain for many runs of drain -state
+//
+// The program measures the relay from outside (rusage, /proc, what is visible in Kafka) and deliberately adds nothing to it. For
+// -cpuprofile the relay's main file is replaced while it is built (go build -overlay), so the product has no switch for it.
+package main

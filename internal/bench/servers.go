@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+
+	"outbox-relay/internal/sandbox"
+)
+
+// account is the sandbox's account for relays: name and password.
+const account = "relay"
+
+// servers are the two real servers that a benchmark uses, and a folder of its own. State is what another process needs to use them too.
+type servers struct {
+	State
+	mysql *sandbox.MySQL // nil when another process keeps them
+	kafka *sandbox.Kafka
+	dir   string
+}
+
+// State names running servers and the backlog on them.
+type State struct {
+	MySQL    string // host:port
+	RootDSN  string
+	Brokers  []string
+	Pids     []int // of MySQL and Kafka
+	DataDir  string
+	Start    string // GTID set before the backlog
+	Workload workload
+}
+
+// bulkArgs let MySQL write a backlog fast. They change nothing about how it sends a binlog.
+var bulkArgs = []string{"--sync-binlog=0", "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=256M", "--innodb-redo-log-capacity=512M", "--innodb-doublewrite=OFF"}
+
+func say(text string) { fmt.Fprintln(os.Stderr, "bench: "+text) }
+
+// startServers starts MySQL, and Kafka if wanted, for measurements. The caller closes them.
+func startServers(ctx context.Context, withKafka bool, mysqlArgs ...string) (*servers, error) {
+	s := &servers{}
+	var err error
+	if s.dir, err = os.MkdirTemp("", "outbox-relay-bench-*"); err != nil {
+		return nil, err
+	}
+	if s.mysql, err = sandbox.StartMySQL(ctx, sandbox.MySQLOptions{Args: append(append([]string{}, bulkArgs...), mysqlArgs...), Progress: say}); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	s.MySQL, s.RootDSN, s.DataDir, s.Pids = s.mysql.Addr(), s.mysql.RootDSN(""), s.mysql.DataDir(), []int{s.mysql.Pid()}
+	if !withKafka {
+		return s, nil
+	}
+	if s.kafka, err = sandbox.StartKafka(ctx, sandbox.KafkaOptions{Benchmark: true, Progress: say}); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	s.Brokers, s.Pids = s.kafka.Addrs(), append(s.Pids, s.kafka.Broker(1).Pid())
+	return s, nil
+}
+
+// loadServers uses the servers of a file that serve has written.
+func loadServers(path string) (*servers, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &servers{}
+	if err := json.Unmarshal(text, &s.State); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	s.dir, err = os.MkdirTemp("", "outbox-relay-bench-*")
+	return s, err
+}
+
+// Close ends the servers that this process started and removes its folder.
+func (s *servers) Close() error {
+	var all []error
+	if s.kafka != nil {
+		all = append(all, s.kafka.Close())
+	}
+	if s.mysql != nil {
+		all = append(all, s.mysql.Close())
+	}
+	return errors.Join(append(all, os.RemoveAll(s.dir))...)
+}
+
+// open gives a pool of the account with all rights whose texts may hold several statements.
+func (s *servers) open() (*sql.DB, error) {
+	c, err := mysql.ParseDSN(s.RootDSN)
+	if err != nil {
+		return nil, err
+	}
+	c.MultiStatements, c.Logger = true, &mysql.NopLogger{}
+	connector, err := mysql.NewConnector(c)
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxIdleConns(writers)
+	return db, nil
+}
+
+// backlog creates the tables and writes the workload; Start is the position before it.
+func (s *servers) backlog(ctx context.Context, w workload) error {
+	db, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if err := createTables(ctx, db); err != nil {
+		return err
+	}
+	if s.Start, err = executed(ctx, db); err != nil {
+		return err
+	}
+	s.Workload = w
+	say("writing " + w.String())
+	return w.write(ctx, s.open)
+}
+
+// executed gives the server's GTID set in one line.
+func executed(ctx context.Context, db *sql.DB) (string, error) {
+	var set string
+	if err := db.QueryRowContext(ctx, "SELECT @@global.gtid_executed").Scan(&set); err != nil {
+		return "", fmt.Errorf("asking for the GTID set: %w", err)
+	}
+	return strings.ReplaceAll(set, "\n", ""), nil
+}
+
+// save writes the state for loadServers.
+func (s *servers) save(path string) error {
+	text, err := json.MarshalIndent(s.State, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
