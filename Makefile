@@ -1,0 +1,83 @@
+# make help lists the targets. Only Go is needed to build; a JDK 17, mvn and apt-get are what fetches and runs the servers of demo and tests.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+GO        ?= go
+FUZZTIME  ?= 20s
+KILLS     ?= 200
+ROUNDS    ?= 20
+SEED      ?= 1
+VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT    ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+LDFLAGS   := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+
+# Tools are built once into the cache that also keeps the servers.
+CACHE     := $(or $(OUTBOX_RELAY_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/outbox-relay)
+LINT      := v2.15.0
+LINTER    := $(CACHE)/tools/golangci-lint-$(LINT)
+
+# Packages that start goroutines or are called by several.
+RACE      ?= ./binlog ./checkpoint/... ./relay/... ./internal/sandbox/... ./internal/demo
+
+.PHONY: help
+help: ## List the targets
+	@echo "Targets (settings in brackets):"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: demo
+demo: build ## Show the relay at work: real MySQL, real Kafka, kill -9 in the middle, an account at the end
+	@$(GO) run ./internal/demo -relay bin/outbox-relay
+
+.PHONY: build
+build: ## Build bin/outbox-relay, a static binary
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/outbox-relay ./cmd/outbox-relay
+
+.PHONY: test
+test: ## Run the unit and integration tests; the servers are fetched at the first run
+	$(GO) test -p 2 -timeout 20m ./...
+
+.PHONY: race
+race: ## Run the packages with goroutines under the race detector [RACE="./relay/..."]
+	$(GO) test -race -p 2 -timeout 30m $(RACE)
+
+.PHONY: lint
+lint: $(LINTER) ## Check formatting, go vet, golangci-lint and the table of imports
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+	  if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(LINTER) run ./...
+	$(GO) test -count=1 ./internal/imports
+
+$(LINTER):
+	@echo "building golangci-lint $(LINT) into $(@D) (once, takes minutes)"
+	@mkdir -p $(@D)
+	@GOBIN=$(@D)/build-$(LINT) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT)
+	@mv $(@D)/build-$(LINT)/golangci-lint $@ && rmdir $(@D)/build-$(LINT)
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for a while [FUZZTIME=20s]
+	@for package in $$($(GO) list ./...); do \
+	  dir=$$($(GO) list -f '{{.Dir}}' $$package); \
+	  for target in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go 2>/dev/null | sed 's/^func //' | sort -u); do \
+	    echo "$$package $$target"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+	  done; \
+	done
+
+.PHONY: crash
+crash: ## Kill the relay at random moments under load and judge every row [KILLS=200 SEED=1]
+	$(GO) run ./internal/e2e/cmd/campaign crash -kills $(KILLS) -seed $(SEED)
+
+.PHONY: faults
+faults: ## Kill, freeze and cut off the servers under load and judge every row [ROUNDS=20 SEED=1]
+	$(GO) run ./internal/e2e/cmd/campaign faults -rounds $(ROUNDS) -seed $(SEED)
+
+.PHONY: bench
+bench: ## Measure drain, CPU per row and start against a plain relay of go-mysql and sarama
+	$(GO) run ./internal/bench
+
+.PHONY: clean
+clean: ## Remove what the build made; the cache of servers and tools stays
+	rm -rf bin
