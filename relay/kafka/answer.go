@@ -46,10 +46,13 @@ func (p *Publisher) complete(r *request, resp *sarama.ProduceResponse, err error
 	if len(s.ready) > 0 {
 		s.notify()
 	}
-	p.unlock()
+	halts := p.halts
+	p.halts = nil
+	p.mu.Unlock()
 	if len(acked) > 0 {
 		p.acknowledge(acked, r)
 	}
+	p.report(halts)
 }
 
 // isEncoding tells whether the request never left sarama, and the connection is still good.
@@ -183,8 +186,13 @@ func (p *Publisher) bump(part *partition, newID bool) {
 		b.unknown = false
 	}
 	p.metrics.epochs.Inc()
+	p.newEpoch(part, newID)
+}
+
+// newEpoch begins a new epoch. If the producer id has none left, partitions without an id must not take that one either.
+func (p *Publisher) newEpoch(part *partition, newID bool) {
 	old := part.pid
-	if !part.bump(newID) {
+	if !part.bump(newID) && old != noProducer {
 		if p.producer == old {
 			p.producer = noProducer
 		}

@@ -186,9 +186,7 @@ func (p *Publisher) shrink(t *topic, n int32) {
 	t.parts = t.parts[:n]
 	for _, part := range t.parts {
 		// What was sent with these numbers may have met the new topic.
-		if !part.bump(false) && p.producer == part.pid {
-			p.producer = noProducer
-		}
+		p.newEpoch(part, false)
 	}
 	p.route(t)
 }

@@ -12,6 +12,8 @@ import (
 const (
 	// refreshEvery is how often the metadata and limits of a topic are read when nothing asks for them.
 	refreshEvery = 3 * time.Minute
+	// refreshIdle is how often a topic is asked for that cannot be used, while no record waits for it.
+	refreshIdle = 30 * time.Second
 	// refreshGap is the least time between two reads of one topic.
 	refreshGap   = 100 * time.Millisecond
 	controlRead  = 2 * time.Second
@@ -59,10 +61,21 @@ func (p *Publisher) want(t *topic, delay time.Duration) {
 	}
 }
 
-// wantAgain asks for metadata later and later while a topic cannot be used.
+// wantAgain asks for metadata later and later while a topic cannot be used, and rarely if nothing waits for it.
 func (p *Publisher) wantAgain(t *topic) {
-	t.refreshAt = time.Now().Add(backoff(t.failures, refreshGap, 2*time.Second))
+	wait := backoff(t.failures, refreshGap, 2*time.Second)
+	if t.routed == 0 && len(t.unrouted) == 0 {
+		wait = refreshIdle
+	}
+	t.refreshAt = time.Now().Add(wait)
 	t.failures++
+}
+
+// hurry asks for metadata of a topic that could not be used and has a record now.
+func (p *Publisher) hurry(t *topic) {
+	if t.routed == 0 && len(t.unrouted) == 0 {
+		p.want(t, 0)
+	}
 }
 
 // wantLimits asks for the configuration of a topic.

@@ -141,6 +141,7 @@ func TestHaltsAtARefusedRecordAndHoldsWhatIsBehind(t *testing.T) {
 			h.publish("t", 30, 500)
 			h.drain(10 * time.Second)
 			h.verify("t")
+			h.noEpochs()
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			for s := uint64(1); s <= h.seq; s++ {
@@ -184,8 +185,10 @@ func TestExactOrderUnderMovesCutsAndLostAcknowledgements(t *testing.T) {
 	t.Parallel()
 	cluster, brokers := fake(t, kfake.SeedTopics(4, "t"))
 	l := &lossy{}
+	registry := prometheus.NewRegistry()
 	h := start(t, brokers, func(o *kafka.Options) {
 		o.Window = 256 << 10
+		o.Registerer = registry
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := l.dial(ctx, network, addr)
 			return forgetful{c, 20}, err
@@ -221,6 +224,10 @@ func TestExactOrderUnderMovesCutsAndLostAcknowledgements(t *testing.T) {
 	h.verify("t")
 	if n := h.ackedCount(); n != 30_000 {
 		t.Errorf("%d acknowledged", n)
+	}
+	h.noEpochs()
+	if n := errorsCounted(t, registry, "transient"); n < 20 {
+		t.Errorf("only %v faults met", n)
 	}
 }
 
@@ -269,9 +276,7 @@ func TestSequenceWrapsBehindTheLargestNumber(t *testing.T) {
 		h.drain(10 * time.Second)
 	}
 	h.verify(topic)
-	if n := h.p.Epochs(); n != 0 {
-		t.Errorf("%v new epochs", n)
-	}
+	h.noEpochs()
 }
 
 func TestTakesANewProducerIDBehindTheLastEpoch(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 // hold keeps a record of a topic whose partitions cannot be used yet. Order within the topic is kept.
 func (p *Publisher) hold(t *topic, rec *router.Record, s shape, seq uint64) {
+	p.hurry(t)
 	var b *batch
 	if n := len(t.unrouted); n > 0 {
 		b = t.unrouted[n-1]
@@ -27,6 +28,9 @@ func (p *Publisher) place(part *partition, n, body int, millis int64, headers in
 	if b == nil || !b.fits(body, millis, headers, part.topic.batchLimit(p.o.MaxBatch, p.o.codec != 0)) {
 		b = &batch{openedAt: time.Now()}
 		part.queue = append(part.queue, b)
+	}
+	if part.sender == nil {
+		p.hurry(part.topic)
 	}
 	before := b.size
 	dst := b.add(&p.chunks, n, body, millis, headers)

@@ -32,6 +32,7 @@ type harness struct {
 	mu     sync.Mutex
 	acked  map[uint64]int
 	poison chan *kafka.PoisonError
+	halted bool // a poison record was awaited
 	change chan struct{}
 }
 
@@ -131,6 +132,10 @@ func (h *harness) drain(limit time.Duration) {
 	if err := h.p.Drain(ctx); err != nil {
 		h.t.Fatalf("draining: %v; %+v", err, h.p.Stats())
 	}
+	s := h.p.Stats()
+	if len(s.Halted) > 0 && !h.halted || s.InFlightRecords != s.HeldRecords {
+		h.t.Fatalf("drained: %+v, halted %v", s, s.Halted)
+	}
 }
 
 // ackedCount tells how many were acknowledged.
@@ -174,6 +179,7 @@ func (h *harness) awaitPoison(limit time.Duration) *kafka.PoisonError {
 	h.t.Helper()
 	select {
 	case e := <-h.poison:
+		h.halted = true
 		return e
 	case <-time.After(limit):
 		h.t.Fatalf("no poison record reported; %+v", h.p.Stats())
@@ -354,4 +360,15 @@ func noise(n int) []byte {
 		b[i] = byte(rand.Uint32())
 	}
 	return b
+}
+
+// noEpochs makes sure that broker and publisher never disagreed about sequences.
+func (h *harness) noEpochs() {
+	h.t.Helper()
+	if n := h.p.Epochs(); n != 0 {
+		h.t.Errorf("%v new producer epochs", n)
+	}
+	if n := h.p.Duplicates(); n != 0 {
+		h.t.Errorf("%v possible duplicates", n)
+	}
 }

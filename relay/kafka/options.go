@@ -55,7 +55,7 @@ type Options struct {
 	// Acked is told the sequence numbers of acknowledged records, each once. Calls never overlap; the slice is valid during the call.
 	// It is called without a lock that Publish needs, and it must not block.
 	Acked func(seqs []uint64)
-	// Poisoned is told a record that is refused for ever. Everything before it in its partition is acknowledged by then, nothing behind
+	// Poisoned is told a record that is refused for ever. Everything before it in its partition is in the log by then, nothing behind
 	// it will be sent. It is called without locks and must not block.
 	Poisoned func(*PoisonError)
 	// Allowed is asked right before every request; while it gives false nothing is sent and it is asked again soon. nil means always.

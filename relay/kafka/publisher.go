@@ -237,6 +237,11 @@ func (p *Publisher) unlock() {
 	halts := p.halts
 	p.halts = nil
 	p.mu.Unlock()
+	p.report(halts)
+}
+
+// report tells the caller about halted partitions, without the lock.
+func (p *Publisher) report(halts []*PoisonError) {
 	for _, e := range halts {
 		p.o.Logger.Error("partition halted at a poison record", "topic", e.Topic, "partition", e.Partition, "position", e.Position,
 			"table", e.Table, "err", e)
