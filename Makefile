@@ -13,6 +13,9 @@ VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo de
 COMMIT    ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 LDFLAGS   := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
+# One way of compiling for all targets but race, so that what one of them has compiled serves the others.
+export CGO_ENABLED := 0
+
 # Tools are built once into the cache that also keeps the servers.
 CACHE     := $(or $(OUTBOX_RELAY_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/outbox-relay)
 LINT      := v2.15.0
@@ -32,7 +35,7 @@ demo: build ## Show the relay at work: real MySQL, real Kafka, kill -9 in the mi
 
 .PHONY: build
 build: ## Build bin/outbox-relay, a static binary
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/outbox-relay ./cmd/outbox-relay
+	@$(GO) build -ldflags '$(LDFLAGS)' -o bin/outbox-relay ./cmd/outbox-relay
 
 .PHONY: test
 test: ## Run the unit and integration tests; the servers are fetched at the first run
@@ -40,7 +43,7 @@ test: ## Run the unit and integration tests; the servers are fetched at the firs
 
 .PHONY: race
 race: ## Run the packages with goroutines under the race detector [RACE="./relay/..."]
-	$(GO) test -race -p 2 -timeout 30m $(RACE)
+	CGO_ENABLED=1 $(GO) test -race -p 2 -timeout 30m $(RACE)
 
 .PHONY: lint
 lint: $(LINTER) ## Check formatting, go vet, golangci-lint and the table of imports

@@ -157,6 +157,22 @@ func (c *child) stop() (time.Duration, error) {
 	return time.Since(begun), nil
 }
 
+// peakMemory gives the most memory that the child has had at once (VmHWM of proc(5), in KiB there), false where the system does not tell.
+func (c *child) peakMemory() (bytes int64, ok bool) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.process.Pid))
+	if err != nil {
+		return 0, false
+	}
+	_, rest, found := strings.Cut(string(text), "\nVmHWM:")
+	if !found {
+		return 0, false
+	}
+	if _, err := fmt.Sscan(rest, &bytes); err != nil {
+		return 0, false
+	}
+	return bytes << 10, true
+}
+
 func (d *daemon) logTail() string {
 	text, err := os.ReadFile(d.log())
 	if err != nil {

@@ -41,7 +41,7 @@ func (d *demo) run(ctx context.Context) (kept bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
 	s.stage("The relay, with this configuration")
 	relay, err := newDaemon(ctx, s, d.binary, dir, servers)
@@ -195,6 +195,9 @@ func (p *play) settle(ctx context.Context) (kept bool, err error) {
 	s.stage("The account: every row that SELECT finds against every message in the topics of %s", p.servers.kafka)
 	lines, kept := account(s, report, p.shop)
 	s.print(lines...)
+	if bytes, ok := p.relay.peakMemory(); ok {
+		s.print(fmt.Sprintf("  %-22s%4d MiB   %s", "memory of the relay", bytes>>20, s.paint(dim, "at its peak (VmHWM), since the restart")))
+	}
 
 	s.stage("Where to look")
 	// The stored checkpoint follows the last acknowledgement within a second.
