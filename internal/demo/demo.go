@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"time"
 
@@ -98,7 +99,8 @@ func (p *play) scenes(ctx context.Context) error {
 	}
 	s.stage("Load: %d transactions per second", p.rate)
 	p.shop.rate.Store(int64(p.rate))
-	if err := pause(ctx, p.load); err != nil {
+	// The relay saves its checkpoint once a second: the kill hits any moment between two saves.
+	if err := pause(ctx, p.load+rand.N(time.Second)); err != nil {
 		return err
 	}
 
