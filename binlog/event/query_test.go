@@ -35,7 +35,8 @@ func TestUpdatedSchemas(t *testing.T) {
 		{"first, something unknown behind it", "0c 01 6100 | 63 01", "a", event.SchemasListed},
 		{"empty list", "0c 00", "", event.SchemasListed},
 		{"too many", "0c fe", "", event.SchemasTooMany},
-		{"17 without their names", "0c 11 6100", "", event.SchemasUnknown},
+		{"17, which the server never lists", "0c 11" + strings.Repeat("6100", 17), "", event.SchemasUnknown},
+		{"16", "0c 10" + strings.Repeat("6100", 16), strings.Repeat("a,", 15) + "a", event.SchemasListed},
 		{"no list", before, "", event.SchemasUnknown},
 		{"nothing", "", "", event.SchemasUnknown},
 		{"behind an unknown variable", "15 01 | 0c 01 6100", "", event.SchemasUnknown},
@@ -123,7 +124,7 @@ func TestXAPrepare(t *testing.T) {
 	if want := (event.XAPrepare{OnePhase: true, Branch: event.XABranch{FormatID: 1, GTRID: "a"}}); err != nil || p != want {
 		t.Errorf("got %+v, %v", p, err)
 	}
-	for _, b := range []string{"", "01 01000000 01000000 00000000", "00 01000000 41000000 00000000 61", "00 01000000 00000000 ffffffff 61"} {
+	for _, b := range []string{"", "01 01000000 01000000 00000000", "00 01000000 41000000 00000000" + strings.Repeat("61", 65), "00 01000000 00000000 ffffffff 61"} {
 		if p, err := event.ParseXAPrepare(unhex(t, b)); !errors.Is(err, event.ErrMalformed) {
 			t.Errorf("%q: %+v, %v", b, p, err)
 		}

@@ -222,6 +222,31 @@ func TestRowsTellNullFromAbsent(t *testing.T) {
 	}
 }
 
+// Bits of the present-bitmap behind the last column say nothing: eight present columns have one byte of null bits.
+func TestRowsIgnoreSpareBits(t *testing.T) {
+	t.Parallel()
+	table := &event.Table{Columns: make([]event.Column, 9)}
+	for i := range table.Columns {
+		table.Columns[i].Type = event.ColumnTiny
+	}
+	body := unhex(t, "010203040506 0100 0200 09 feff | 01 02030405060708 | 00 0102030405060708")
+	h, err := event.ParseRowsHeader(event.TypeWriteRows, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows event.Rows
+	if err := rows.Reset(table, h, body); err != nil {
+		t.Fatal(err)
+	}
+	cells := make([]event.Cell, 9)
+	if !rows.Next(cells) || cells[0].State != event.CellAbsent || cells[1].State != event.CellNull || string(cells[2].Raw) != "\x02" || string(cells[8].Raw) != "\x08" {
+		t.Errorf("first row %+v, %v", cells, rows.Err())
+	}
+	if !rows.Next(cells) || string(cells[1].Raw) != "\x01" || string(cells[8].Raw) != "\x08" || rows.Next(cells) || rows.Err() != nil {
+		t.Errorf("second row %+v, %v", cells, rows.Err())
+	}
+}
+
 func TestRowsRefuse(t *testing.T) {
 	t.Parallel()
 	table := &event.Table{Schema: "a", Name: "b", Columns: []event.Column{{Type: event.ColumnBlob, Meta: 4}}}

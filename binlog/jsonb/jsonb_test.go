@@ -136,7 +136,7 @@ func TestRefuses(t *testing.T) {
 		"array smaller than its entries":    "02 0100 0600 05 feff",
 		"large array with a huge count":     "03 ffffffff 08000000",
 		"object with a huge count":          "01 ffffff7f ffffff7f",
-		"value offset inside the entries":   "02 0100 0700 0c 0400",
+		"value offset inside the entries":   "02 0100 0f00 09 0400 0000000000000000",
 		"value offset at the end":           "02 0100 0700 0c 0700",
 		"key inside the entries":            "00 0100 0c00 0400 0100 05 0200 61",
 		"key beyond the object":             "00 0100 0c00 0b00 0200 05 0200 61",
