@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ import (
 	"outbox-relay/router"
 )
 
-// BenchmarkPublish drains b.N records of about 300 bytes into a real broker on the same machine and prints records/s, CPU and
+// BenchmarkPublish drains b.N records with values of 300 bytes into a real broker on the same machine and prints records/s, CPU and
 // allocations per record of this process from Publish to the acknowledgement.
 func BenchmarkPublish(b *testing.B) {
 	k, err := sandbox.StartKafka(context.Background(), sandbox.KafkaOptions{Benchmark: true})
@@ -80,7 +81,71 @@ func benchmarkPublish(b *testing.B, brokers []string, topic, codec string) {
 	}
 }
 
-// benchRecord has a value of 215 bytes and the five headers of the outbox preset: 300 bytes without them and the key.
+// BenchmarkTrickle publishes one record every 2 ms, each with its Flush, and prints the time to the acknowledgement and the CPU of this
+// process per record, most of which is wake-ups. Run it with -benchtime=2000x.
+func BenchmarkTrickle(b *testing.B) {
+	k, err := sandbox.StartKafka(context.Background(), sandbox.KafkaOptions{Benchmark: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = k.Close() }()
+	for _, linger := range []time.Duration{0, 5 * time.Millisecond} {
+		b.Run(fmt.Sprintf("linger=%v", linger), func(b *testing.B) {
+			topic := k.NewTopic(b, 4, nil)
+			sentAt := make([]time.Time, b.N+100)
+			took := make([]time.Duration, 0, b.N)
+			p, err := kafka.New(kafka.Options{
+				Brokers: k.Addrs(), Linger: linger, Poisoned: func(e *kafka.PoisonError) { panic(e) },
+				Acked: func(seqs []uint64) {
+					for _, s := range seqs {
+						took = append(took, time.Since(sentAt[s]))
+					}
+				},
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan error, 1)
+			go func() { done <- p.Run(ctx) }()
+			rec := benchRecord(topic)
+			ticker := time.NewTicker(2 * time.Millisecond)
+			defer ticker.Stop()
+			feed := func(from, to int) {
+				for i := from; i < to; i++ {
+					<-ticker.C
+					rec.Key = fmt.Append(rec.Key[:0], i%100)
+					sentAt[i] = time.Now()
+					if err := p.Publish(ctx, rec, uint64(i)); err != nil {
+						b.Fatal(err)
+					}
+					p.Flush()
+				}
+				if err := p.Drain(ctx); err != nil {
+					b.Fatal(err)
+				}
+			}
+			feed(0, 100)
+			took = took[:0]
+			cpu := cpuTime()
+			b.ResetTimer()
+			feed(100, b.N+100)
+			b.StopTimer()
+			cpu = cpuTime() - cpu
+			slices.Sort(took)
+			b.ReportMetric(float64(cpu.Microseconds())/float64(b.N), "cpu-µs/record")
+			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+			b.ReportMetric(0, "ns/op")
+			cancel()
+			if err := <-done; err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
+// benchRecord has a value of 300 bytes and the five headers of the outbox preset, about 590 bytes on the wire with its key.
 func benchRecord(topic string) *router.Record {
 	value := []byte(`{"order_id": 1234567, "customer": {"id": 4711, "name": "Some Customer"}, "lines": [{"sku": "ABC-123", "quantity": 2, ` +
 		`"price": "12.34"}, {"sku": "DEF-456", "quantity": 1, "price": "99.00"}], "total": "123.68", "currency": "EUR", "note": "leave at door"}`)

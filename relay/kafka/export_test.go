@@ -108,3 +108,11 @@ func (p *Publisher) Refresh(topic string) {
 	defer p.unlock()
 	p.want(p.topics[topic], 0)
 }
+
+// KnownPartitions is how many partitions the last metadata named.
+func (p *Publisher) KnownPartitions(topic string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.topics[topic]
+	return max(len(t.parts), int(t.grown))
+}

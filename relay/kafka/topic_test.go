@@ -186,9 +186,10 @@ func TestNewPartitionsWaitForTheOldOnes(t *testing.T) {
 	h.p.Flush()
 	growTopic(t, brokers, "t", 7)
 	h.p.Refresh("t")
+	h.awaitStats("the new partitions", 10*time.Second, func(kafka.Stats) bool { return h.p.KnownPartitions("t") == 7 })
 	h.publish("t", 40, 500)
 	h.p.Flush()
-	if err := fault.Wait(t.Context(), 5); err != nil {
+	if err := fault.Wait(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
 	for n := range int32(5) {
