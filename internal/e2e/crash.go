@@ -100,6 +100,9 @@ func (s *Site) finish(ctx context.Context, build Build, res *CrashResult) error 
 	if err != nil {
 		return err
 	}
+	if err := s.Insert(ctx, Row{Kind: "order", Key: "the-end"}); err != nil {
+		return err
+	}
 	if err := s.WaitRelayed(ctx, r); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"outbox-relay/internal/sandbox"
+	status "outbox-relay/relay"
 	"outbox-relay/relay/relaytest"
 )
 
@@ -132,6 +133,10 @@ func (r *faultRun) all(ctx context.Context, f fault, res *FaultResult) error {
 	if err != nil {
 		return err
 	}
+	err = relay.WaitStatus(ctx, "the relay is connected", func(s status.Status) bool { return s.Source.Connected })
+	if err != nil {
+		return err
+	}
 	r.o.Load.Seed = r.o.Seed
 	load, err := r.site.StartLoad(r.o.Load)
 	if err != nil {
@@ -167,16 +172,23 @@ func (r *faultRun) rounds(ctx context.Context, f fault, relay *Relay, res *Fault
 			return fmt.Errorf("round %d: %w", r.round, err)
 		}
 		begin := time.Now()
-		wait, cancel := context.WithTimeout(ctx, recoveryTime)
-		err := r.site.WaitRelayed(wait, relay)
-		cancel()
-		if err != nil {
+		if err := r.recovered(ctx, relay); err != nil {
 			return fmt.Errorf("round %d: the relay did not recover: %w", r.round, err)
 		}
 		res.Recoveries = append(res.Recoveries, time.Since(begin))
 		r.o.Progress(fmt.Sprintf("%s: round %d, recovered in %.1f s", f.name, r.round, time.Since(begin).Seconds()))
 	}
 	return nil
+}
+
+// recovered waits until a transaction of after the fault, and with it all before, is published and saved.
+func (r *faultRun) recovered(ctx context.Context, relay *Relay) error {
+	ctx, cancel := context.WithTimeout(ctx, recoveryTime)
+	defer cancel()
+	if err := r.site.Insert(ctx, Row{Kind: "order", Key: "after-the-fault"}); err != nil {
+		return err
+	}
+	return r.site.WaitRelayed(ctx, relay)
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -39,6 +39,8 @@ type Running struct {
 	rolled  atomic.Int64
 	unknown atomic.Int64
 	refused atomic.Pointer[mysql.MySQLError]
+	end     sync.Once
+	elapsed atomic.Int64 // nanoseconds, once ended
 }
 
 // LoadStats count what a load did.
@@ -71,17 +73,11 @@ func (s *Site) StartLoad(l Load) (*Running, error) {
 	if l.RollbackEvery == 0 {
 		l.RollbackEvery = 10
 	}
-	c, err := mysql.ParseDSN(s.o.MySQL.RootDSN(s.Database()))
+	db, err := s.openMulti()
 	if err != nil {
 		return nil, err
 	}
-	c.MultiStatements = true
-	c.Logger = &mysql.NopLogger{}
-	connector, err := mysql.NewConnector(c)
-	if err != nil {
-		return nil, err
-	}
-	r := &Running{stop: make(chan struct{}), begin: time.Now(), db: sql.OpenDB(connector)}
+	r := &Running{stop: make(chan struct{}), begin: time.Now(), db: db}
 	r.db.SetMaxIdleConns(l.Workers)
 	for w := range l.Workers {
 		worker := &worker{l: l, number: w, run: rand.Uint32(), random: rand.New(rand.NewPCG(l.Seed, uint64(w)))}
@@ -90,17 +86,23 @@ func (s *Site) StartLoad(l Load) (*Running, error) {
 	return r, nil
 }
 
-// Stop ends the load after the statements under way and tells what it did.
+// Stop ends the load after the statements under way and tells what it did. It may be called again.
 func (r *Running) Stop() LoadStats {
-	close(r.stop)
-	r.wg.Wait()
-	r.db.Close()
+	r.end.Do(func() {
+		close(r.stop)
+		r.wg.Wait()
+		r.elapsed.Store(int64(time.Since(r.begin)))
+		r.db.Close()
+	})
 	return r.Stats()
 }
 
 // Stats tells what the load did so far.
 func (r *Running) Stats() LoadStats {
 	st := LoadStats{Transactions: int(r.commits.Load()), RolledBack: int(r.rolled.Load()), Unknown: int(r.unknown.Load()), Elapsed: time.Since(r.begin)}
+	if e := r.elapsed.Load(); e > 0 {
+		st.Elapsed = time.Duration(e)
+	}
 	if refused := r.refused.Load(); refused != nil {
 		st.Err = fmt.Errorf("a statement of the load was refused: %w", refused)
 	}

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"outbox-relay/binlog/gtid"
 	"outbox-relay/internal/sandbox"
 	"outbox-relay/relay/relaytest"
@@ -195,6 +197,61 @@ func (s *Site) WaitRelayed(ctx context.Context, r *Relay) error {
 		return err
 	}
 	return r.WaitCheckpoint(ctx, executed)
+}
+
+// ExecMany runs several statements, separated by semicolons, in one round trip.
+func (s *Site) ExecMany(ctx context.Context, statements string) error {
+	db, err := s.openMulti()
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	_, err = db.ExecContext(ctx, statements)
+	return err
+}
+
+// openMulti opens a pool whose statements may be several.
+func (s *Site) openMulti() (*sql.DB, error) {
+	c, err := mysql.ParseDSN(s.o.MySQL.RootDSN(s.Database()))
+	if err != nil {
+		return nil, err
+	}
+	c.MultiStatements = true
+	c.Logger = &mysql.NopLogger{}
+	connector, err := mysql.NewConnector(c)
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(connector), nil
+}
+
+// Row is an outbox row for Insert.
+type Row struct {
+	Kind string // order, payment or shipment
+	Key  string
+}
+
+// Insert writes rows in one transaction, statement by statement, in the order given.
+func (s *Site) Insert(ctx context.Context, rows ...Row) error {
+	tx, err := s.DB.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if _, err := tx.ExecContext(ctx, InsertStatement(r)); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+	}
+	return tx.Commit()
+}
+
+// InsertStatement is the SQL of one row, for transactions of a test's own.
+func InsertStatement(r Row) string {
+	table := "orders_outbox"
+	if r.Kind == "shipment" {
+		table = "shipments_outbox"
+	}
+	return fmt.Sprintf("INSERT INTO %s (aggregate_type, aggregate_id, event_type, payload, idempotency_key) VALUES ('%s', '%s', 'Written', '{\"by\": \"hand\"}', UUID())", table, r.Kind, r.Key)
 }
 
 // Judge compares the tables with the topics. It is to be called when the load has ended and the relay has caught up.
