@@ -130,7 +130,11 @@ func TestCharsetTables(t *testing.T) {
 			}
 		}
 	}
-	if os.Getenv("UPDATE_GOLDEN") != "" {
+	var version string
+	if err := db.QueryRow("SELECT VERSION()").Scan(&version); err != nil {
+		t.Fatal(err)
+	}
+	if updateGolden(t, version) {
 		writeCharsets(t, names, byID)
 		for _, name := range rest {
 			writeTable(t, name, maps[name])
@@ -168,6 +172,18 @@ func compareTable(t *testing.T, name string, collation uint16, want map[string]r
 			t.Errorf("%s %02x: %q although the server refuses it", name, n, got)
 		}
 	}
+}
+
+// updateGolden tells whether the files that tests are compared with are to be written anew, which takes a server of version 9.
+func updateGolden(t *testing.T, version string) bool {
+	t.Helper()
+	if os.Getenv("UPDATE_GOLDEN") == "" || t.Failed() {
+		return false
+	}
+	if version[0] < '9' {
+		t.Fatalf("server %s knows too little to make the files", version)
+	}
+	return true
 }
 
 func writeCharsets(t *testing.T, names []string, byID map[uint16]string) {

@@ -87,7 +87,7 @@ func TestJSONAsSelectShowsIt(t *testing.T) {
 			l.exec(t, "INSERT INTO docs(j) VALUES ("+d+")")
 		}
 	})
-	if os.Getenv("UPDATE_GOLDEN") == "" || t.Failed() {
+	if !updateGolden(t, l.version) {
 		return
 	}
 	var s strings.Builder

@@ -26,6 +26,7 @@ type live struct {
 	conn     *client.Conn
 	config   *mysql.Config
 	database string
+	version  string
 }
 
 func openLive(t *testing.T) *live {
@@ -43,6 +44,7 @@ func openLive(t *testing.T) *live {
 	t.Cleanup(func() { _ = conn.Close() })
 	l := &live{conn: conn, config: config, database: name}
 	l.exec(t, "SET NAMES utf8mb4", "SET time_zone='+00:00', sql_mode='', cte_max_recursion_depth=1000000")
+	l.version = *l.query(t, "SELECT VERSION()")[0][0]
 	return l
 }
 
