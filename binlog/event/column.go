@@ -1,6 +1,10 @@
 package event
 
-import "strconv"
+import (
+	"strconv"
+
+	"outbox-relay/binlog/value/scalar"
+)
 
 // ColumnType is the type of a column in a TABLE_MAP (MySQL source: enum_field_types).
 type ColumnType uint8
@@ -65,8 +69,8 @@ func (t ColumnType) IsNumeric() bool {
 	return false
 }
 
-// IsCharacter tells whether the table map has a collation for columns of the type among the character columns. VECTOR counts;
-// ENUM and SET have a list of their own.
+// IsCharacter tells whether the table map has a collation for columns of the type among the character columns.
+// VECTOR counts; ENUM and SET have a list of their own.
 func (t ColumnType) IsCharacter() bool {
 	switch t {
 	case ColumnVarchar, ColumnVarString, ColumnString, ColumnBlob, ColumnVector:
@@ -79,16 +83,16 @@ func (t ColumnType) IsCharacter() bool {
 type Column struct {
 	Type ColumnType // ENUM and SET are told apart from CHAR, which the wire does not
 
-	// Meta by type: FLOAT, DOUBLE size in bytes · VARCHAR, CHAR, BINARY longest value in bytes · ENUM, SET bytes of the value ·
-	// BLOB, TEXT, JSON, GEOMETRY, VECTOR bytes of the length prefix · BIT number of bits · DECIMAL precision<<8 | scale ·
-	// TIMESTAMP, DATETIME, TIME fractional digits · others 0.
+	// Meta by type: FLOAT, DOUBLE size in bytes · VARCHAR, CHAR, BINARY longest value in bytes · ENUM, SET bytes of the
+	// value · BLOB, TEXT, JSON, GEOMETRY, VECTOR bytes of the length prefix · BIT number of bits · DECIMAL precision<<8
+	// | scale · TIMESTAMP, DATETIME, TIME fractional digits · others 0.
 	Meta uint16
 
 	Nullable bool
 	Unsigned bool // false for columns that are not numeric, and where Table.HasSigns is false
 
-	// Collation is the collation id of character, ENUM and SET columns; 63 is binary. There is no collation 0: it means that the
-	// TABLE_MAP tells none, which is so for all other types, and for ENUM and SET without full metadata.
+	// Collation is the collation id of character, ENUM and SET columns; 63 is binary. There is no collation 0: it means
+	// that the TABLE_MAP tells none, which is so for all other types, and for ENUM and SET without full metadata.
 	Collation uint16
 
 	// The rest is known only with binlog_row_metadata=FULL (Table.HasNames).
@@ -140,7 +144,7 @@ func (c *Column) width() (width, bool) {
 	case ColumnTime:
 		return fixed(3 + fractionSize(c.Meta))
 	case ColumnDecimal:
-		return fixed(decimalSize(c.Precision(), c.Scale()))
+		return fixed(scalar.DecimalSize(c.Precision(), c.Scale()))
 	case ColumnVarchar, ColumnVarString, ColumnString:
 		if c.Meta > 255 {
 			return width{prefix: 2}, true
@@ -153,9 +157,3 @@ func (c *Column) width() (width, bool) {
 }
 
 func fractionSize(digits uint16) int { return int(digits+1) / 2 }
-
-// decimalSize gives the bytes of a DECIMAL: 4 for 9 digits, and 1, 1, 2, 2, 3, 3, 4, 4 for a rest of 1 to 8 digits on either side of the point.
-func decimalSize(precision, scale int) int {
-	whole := precision - scale
-	return whole/9*4 + (whole%9+1)/2 + scale/9*4 + (scale%9+1)/2
-}

@@ -81,8 +81,8 @@ func (c *cursor) lenenc() uint64 {
 	}
 }
 
-// varint takes an integer of the serialization format: the number of trailing one bits of the first byte plus one is the number of
-// bytes; the rest of them is the value. First byte 0xff: the value is the 8 bytes behind it.
+// varint takes an integer of the serialization format: the number of trailing one bits of the first byte plus one is
+// the number of bytes; the rest of them is the value. First byte 0xff: the value is the 8 bytes behind it.
 func (c *cursor) varint() uint64 {
 	if len(c.b) == 0 {
 		c.fail()

@@ -7,8 +7,8 @@ import (
 	"outbox-relay/binlog/event"
 )
 
-// TestTruncation cuts every body of the file everywhere: decoders must not panic, and the ones whose layout has no optional end must
-// refuse.
+// TestTruncation cuts every body of the file everywhere: decoders must not panic, and the ones whose layout has no
+// optional end must refuse.
 func TestTruncation(t *testing.T) {
 	t.Parallel()
 	tables := map[uint64]*event.Table{}

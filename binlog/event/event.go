@@ -1,11 +1,12 @@
 // Package event decodes the events of MySQL's binary log (version 4, MySQL 8.0 to 9.x).
 //
-// Every function works on bytes that the caller owns. An event is the 19-byte header, the body and, where the file has checksums,
-// 4 bytes of CRC-32; Parse functions of bodies want the body alone. Results alias the body wherever a field is a
-// []byte: they are valid as long as the body is, and the caller copies what must live longer. Hot paths do not allocate.
+// Every function works on bytes that the caller owns. An event is the 19-byte header, the body and, where the file
+// has checksums, 4 bytes of CRC-32; Parse functions of bodies want the body alone. Results alias the body wherever a
+// field is a []byte: they are valid as long as the body is, and the caller copies what must live longer. Hot paths
+// do not allocate.
 //
-// Every offset and length is checked: damaged bytes give an error that wraps [ErrMalformed], never a panic, and memory is bounded by
-// the size of the input. Integers are little-endian.
+// Every offset and length is checked: damaged bytes give an error that wraps [ErrMalformed], never a panic, and
+// memory is bounded by the size of the input. Integers are little-endian.
 //
 // The package does no I/O, keeps no state between events and does not convert column values: that is package value. It
 // does not know MariaDB's events, and it parses no SQL beyond the control statements that frame transactions.
@@ -54,8 +55,8 @@ type Header struct {
 	Flags     Flags
 }
 
-// ParseHeader reads the first 19 bytes of b, which may be longer or shorter than the event. It refuses a size that is below
-// the header's own; whether Size fits len(b) is for the caller to decide.
+// ParseHeader reads the first 19 bytes of b, which may be longer or shorter than the event. It refuses a size that
+// is below the header's own; whether Size fits len(b) is for the caller to decide.
 func ParseHeader(b []byte) (Header, error) {
 	if len(b) < HeaderSize {
 		return Header{}, errShortHeader
@@ -80,7 +81,8 @@ var (
 	errSmallSize   = fmt.Errorf("%w: size field is smaller than a header", ErrMalformed)
 )
 
-// VerifyChecksum tells whether the last 4 bytes of ev are the CRC-32 (IEEE) of the bytes before them. ev is the whole event.
+// VerifyChecksum tells whether the last 4 bytes of ev are the CRC-32 (IEEE) of the bytes before them. ev is the
+// whole event.
 func VerifyChecksum(ev []byte) bool {
 	if len(ev) < HeaderSize+ChecksumSize {
 		return false

@@ -44,8 +44,8 @@ func (t *Tags) intern(b []byte) gtid.Tag {
 	return s
 }
 
-// ParseGTID reads the body of a GTID, ANONYMOUS_GTID or GTID_TAGGED event, t being the type. Number and tag of the result are
-// valid, except in an anonymous one. It does not allocate, apart from a tag that is new to tags.
+// ParseGTID reads the body of a GTID, ANONYMOUS_GTID or GTID_TAGGED event, t being the type. Number and tag of the
+// result are valid, except in an anonymous one. It does not allocate, apart from a tag that is new to tags.
 func ParseGTID(t Type, b []byte, tags *Tags) (GTID, error) {
 	switch t {
 	case TypeGTID, TypeAnonymousGTID:
@@ -127,9 +127,9 @@ const (
 	taggedFieldCount
 )
 
-// parseTaggedGTID reads a message of the serialization library: varint version = 1, varint message size (from the first byte of the
-// body on), varint id + 1 of the last field that must be understood, then `varint field id, value` by ascending ids.
-// Fields may be left out. A field behind the known ones ends the message for this reader.
+// parseTaggedGTID reads a message of the serialization library: varint version = 1, varint message size (from the
+// first byte of the body on), varint id + 1 of the last field that must be understood, then `varint field id, value`
+// by ascending ids. Fields may be left out. A field behind the known ones ends the message for this reader.
 func parseTaggedGTID(b []byte, tags *Tags) (GTID, error) {
 	const t = TypeGTIDTagged
 	c := cursor{b: b}

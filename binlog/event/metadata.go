@@ -69,7 +69,8 @@ func isEnumOrSet(t ColumnType) bool { return t == ColumnEnum || t == ColumnSet }
 // msbBit gives bit i of a bitmap with the most significant bit first.
 func msbBit(bitmap []byte, i int) bool { return bitmap[i>>3]<<(i&7)&0x80 != 0 }
 
-// readSigns: one bit per numeric column, 1 = unsigned. The bit of a YEAR is taken and not kept: its value has no sign anyway.
+// readSigns: one bit per numeric column, 1 = unsigned. The bit of a YEAR is taken and not kept: its value has no
+// sign anyway.
 func (t *Table) readSigns(bits []byte) bool {
 	n := 0
 	for i := range t.Columns {

@@ -8,8 +8,8 @@ const (
 	CompressionNone Compression = 255
 )
 
-// PayloadHead stands before the packed events of a TRANSACTION_PAYLOAD. The events inside have 19-byte headers with log position 0 and no
-// checksums; the last of them decides how the transaction ends.
+// PayloadHead stands before the packed events of a TRANSACTION_PAYLOAD. The events inside have 19-byte headers with
+// log position 0 and no checksums; the last of them decides how the transaction ends.
 type PayloadHead struct {
 	Compression      Compression
 	Size             uint64 // packed bytes; they fill the body from Offset on
@@ -28,8 +28,8 @@ const (
 // MaxPayloadHead is a length of which every payload head is shorter: a reader that streams the body needs no more of it.
 const MaxPayloadHead = 128
 
-// ParsePayloadHead reads the head, which is `u8 type, u8 length, value` with values that are lenenc again, up to type 0. b may be cut
-// off anywhere behind the head: nothing is compared with len(b).
+// ParsePayloadHead reads the head, which is `u8 type, u8 length, value` with values that are lenenc again, up to
+// type 0. b may be cut off anywhere behind the head: nothing is compared with len(b).
 func ParsePayloadHead(b []byte) (PayloadHead, error) {
 	const t = TypeTransactionPayload
 	h := PayloadHead{Compression: CompressionNone}

@@ -65,8 +65,9 @@ const (
 	maxSchemas     = 16
 )
 
-// UpdatedSchemas appends the databases that the statement may change to dst, as the server wrote them for its own parallel replicas.
-// The names alias the body. Only under SchemasListed is the list of use; under the other states any database may be meant.
+// UpdatedSchemas appends the databases that the statement may change to dst, as the server wrote them for its own
+// parallel replicas. The names alias the body. Only under SchemasListed is the list of use; under the other states
+// any database may be meant.
 func (q Query) UpdatedSchemas(dst [][]byte) ([][]byte, SchemasState) {
 	c := cursor{b: q.StatusVars}
 	for len(c.b) > 0 {
@@ -138,8 +139,8 @@ const (
 const startTransaction = "START TRANSACTION"
 
 // Classify compares the text with the statements that the server itself writes to frame transactions. It reads
-// nothing else: comments and text of users end as StatementOther, unless they end like an atomic CREATE TABLE … SELECT, which only counts
-// inside a transaction that is open.
+// nothing else: comments and text of users end as StatementOther, unless they end like an atomic CREATE TABLE …
+// SELECT, which only counts inside a transaction that is open.
 func Classify(text []byte) Statement {
 	if len(text) == 0 {
 		return StatementOther

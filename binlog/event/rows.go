@@ -22,7 +22,8 @@ type RowsHeader struct {
 	Flags   RowsFlags
 	Columns int // of the table, as the event has it
 
-	// Bitmaps of the columns that are in the row images, least significant bit first: of the only image, or of the image before an update.
+	// Bitmaps of the columns that are in the row images, least significant bit first: of the only image, or of the image
+	// before an update.
 	Present []byte
 	After   []byte // of the image after an update; nil for other events
 
@@ -92,7 +93,8 @@ const (
 	CellValue
 )
 
-// Cell is one column of a row image. Raw is set with CellValue only, aliases the body, and holds the value without its length prefix.
+// Cell is one column of a row image. Raw is set with CellValue only, aliases the body, and holds the value without
+// its length prefix.
 type Cell struct {
 	Raw   []byte
 	State CellState
@@ -114,8 +116,9 @@ type Rows struct {
 	err   error
 }
 
-// Reset begins the walk of the event with head h and body b. The table must be the one of h.TableID; its columns must not change as long as it is in
-// use here. It refuses a column count that differs from the table's, and tables with columns whose values have no known length.
+// Reset begins the walk of the event with head h and body b. The table must be the one of h.TableID; its columns
+// must not change as long as it is in use here. It refuses a column count that differs from the table's, and tables
+// with columns whose values have no known length.
 func (r *Rows) Reset(t *Table, h RowsHeader, b []byte) error {
 	if h.Columns != len(t.Columns) {
 		return malformed(h.Type, "%d columns, table map of %s.%s has %d", h.Columns, t.Schema, t.Name, len(t.Columns))
@@ -163,8 +166,8 @@ func countBits(bitmap []byte, n int) int {
 	return ones
 }
 
-// Next reads one image into cells, which must have one element per column. For an update the images alternate: before, after.
-// It gives false at the end and at an error; Err tells which.
+// Next reads one image into cells, which must have one element per column. For an update the images alternate:
+// before, after. It gives false at the end and at an error; Err tells which.
 func (r *Rows) Next(cells []Cell) bool {
 	if r.err != nil || len(r.rest) == 0 && !r.after {
 		return false

@@ -15,8 +15,8 @@ type Table struct {
 	HasSigns bool // Column.Unsigned is known; false before MySQL 8.0.1, and true for tables without a numeric column
 }
 
-// TableMapName reads the id and the names at the head of a TABLE_MAP without a copy and without a look at the rest, to decide whether the table
-// is wanted: 0 u48 id · 6 u16 flags · 8 u8 length, schema, 0 · u8 length, table, 0 · ….
+// TableMapName reads the id and the names at the head of a TABLE_MAP without a copy and without a look at the rest,
+// to decide whether the table is wanted: 0 u48 id · 6 u16 flags · 8 u8 length, schema, 0 · u8 length, table, 0 · ….
 func TableMapName(b []byte) (id uint64, schema, table []byte, err error) {
 	if len(b) < 12 {
 		return 0, nil, nil, errTableMapHead
@@ -113,8 +113,8 @@ func (c *Column) readMeta(meta *cursor) error {
 	return nil
 }
 
-// readStringMeta resolves type 254. Bytes b0 b1: where both bits 0x30 of b0 are set, b0 is the real type (CHAR, ENUM, SET) and b1 the length;
-// otherwise it is a CHAR whose bits 8 and 9 of the length are those bits, inverted.
+// readStringMeta resolves type 254. Bytes b0 b1: where both bits 0x30 of b0 are set, b0 is the real type (CHAR,
+// ENUM, SET) and b1 the length; otherwise it is a CHAR whose bits 8 and 9 of the length are those bits, inverted.
 func (c *Column) readStringMeta(meta *cursor) bool {
 	b0, b1 := meta.u8(), meta.u8()
 	if b0&0x30 != 0x30 {

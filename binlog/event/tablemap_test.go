@@ -28,7 +28,8 @@ func tableMapOf(t testing.TB, name string) []byte {
 	return nil
 }
 
-// YEAR in front of BIGINT UNSIGNED, VECTOR in front of latin1 and BINARY: both count in the lists of signs and of charsets.
+// YEAR in front of BIGINT UNSIGNED, VECTOR in front of latin1 and BINARY: both count in the lists of signs and of
+// charsets.
 func TestTableMapWithFullMetadata(t *testing.T) {
 	t.Parallel()
 	got, err := event.ParseTableMap(tableMapOf(t, "g1.s"))

@@ -64,8 +64,8 @@ var xaVerbs = [...]struct {
 	verb XAVerb
 }{{"START", XAStart}, {"BEGIN", XAStart}, {"END", XAEnd}, {"COMMIT", XACommit}, {"ROLLBACK", XARollback}}
 
-// ParseXAStatement reads `XA START|END|COMMIT|ROLLBACK X'gtrid',X'bqual',format [ONE PHASE]`, which is how the server writes them.
-// It takes any case, blanks between the parts, and a left out format (1) or bqual (empty).
+// ParseXAStatement reads `XA START|END|COMMIT|ROLLBACK X'gtrid',X'bqual',format [ONE PHASE]`, which is how the
+// server writes them. It takes any case, blanks between the parts, and a left out format (1) or bqual (empty).
 func ParseXAStatement(text []byte) (XAStatement, error) {
 	p := xaParser{b: text}
 	var s XAStatement
@@ -196,7 +196,8 @@ func (p *xaParser) number() (uint32, bool) {
 	return uint32(v), p.at > from
 }
 
-// ParseXID reads the body of a XID event: 0 u64 number of the storage engine's transaction. The event commits its transaction.
+// ParseXID reads the body of a XID event: 0 u64 number of the storage engine's transaction. The event commits its
+// transaction.
 func ParseXID(b []byte) (uint64, error) {
 	c := cursor{b: b}
 	if x := c.u64(); !c.bad {

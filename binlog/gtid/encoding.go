@@ -21,8 +21,8 @@ const (
 	formatTagged = 1
 )
 
-// Encode appends the set to dst in the form that COM_BINLOG_DUMP_GTID sends: plain without tags (every server reads it), tagged
-// when there is one (servers from 8.3 on).
+// Encode appends the set to dst in the form that COM_BINLOG_DUMP_GTID sends: plain without tags (every server reads
+// it), tagged when there is one (servers from 8.3 on).
 func (s *Set) Encode(dst []byte) []byte {
 	tagged := s.HasTags()
 	size := 8

@@ -1,9 +1,9 @@
 // Package jsonb turns MySQL's binary JSON, as it stands in row images, into the text that the server prints for the
 // column: same blanks, key order, number forms, escapes and opaque values, byte for byte.
 //
-// Text is written straight from the binary form: no tree, and no allocation when the destination has room. Every count, offset and
-// length is checked. The work is bounded by the length of the document, also when damaged offsets let containers share
-// their parts. It does not validate UTF-8 and does not check the order of keys.
+// Text is written straight from the binary form: no tree, and no allocation when the destination has room. Every
+// count, offset and length is checked. The work is bounded by the length of the document, also when damaged offsets
+// let containers share their parts. It does not validate UTF-8 and does not check the order of keys.
 package jsonb
 
 import (
@@ -41,8 +41,8 @@ const (
 	opaqueValue = 0x0f
 )
 
-// Append appends the text of doc to dst. doc is the value of a JSON column without its length prefix: `u8 type, value`. On an error dst
-// comes back as it was.
+// Append appends the text of doc to dst. doc is the value of a JSON column without its length prefix: `u8 type,
+// value`. On an error dst comes back as it was.
 //
 // An empty doc is `null`: the server stores it when a NULL is forced into a NOT NULL column, and has no text for it.
 func Append(dst, doc []byte) ([]byte, error) {
@@ -326,8 +326,8 @@ func (w *writer) opaque(field byte, data []byte) error {
 	return nil
 }
 
-// temporal writes a packed date or time: 24 bits of microseconds; above them seconds 6, minutes 6, hours 5 bits, then day 5, year × 13 + month. In
-// a TIME hours take 10 bits, nothing follows, and the whole may be negative.
+// temporal writes a packed date or time: 24 bits of microseconds; above them seconds 6, minutes 6, hours 5 bits,
+// then day 5, year × 13 + month. In a TIME hours take 10 bits, nothing follows, and the whole may be negative.
 func (w *writer) temporal(field byte, packed int64) error {
 	if packed < 0 && (field != fieldTime || packed == math.MinInt64) {
 		return fmt.Errorf("%w: negative date", ErrMalformed)

@@ -160,8 +160,8 @@ func appendByTable[T []byte | string](t *table, dst []byte, s T) ([]byte, bool) 
 	return out, true
 }
 
-// multiByte maps the character of several bytes at the front of b, which has up to 4 bytes, and gives its length; 0 when it is
-// ill-formed.
+// multiByte maps the character of several bytes at the front of b, which has up to 4 bytes, and gives its length; 0
+// when it is ill-formed.
 func (t *table) multiByte(b []byte) (rune, int) {
 	if t.pairs == nil || len(b) < 2 || b[0] < 0x80 {
 		return 0, 0
@@ -180,7 +180,8 @@ func (t *table) multiByte(b []byte) (rune, int) {
 	return 0, 0
 }
 
-// quad maps four bytes of gb18030: 81-fe, 30-39, 81-fe, 30-39. The planes above the first follow each other from 90308130 on.
+// quad maps four bytes of gb18030: 81-fe, 30-39, 81-fe, 30-39. The planes above the first follow each other from
+// 90308130 on.
 func (t *table) quad(b []byte) (rune, int) {
 	const first, supplementary = 0x81, (0x90 - 0x81) * 12600
 	if b[0] < first || b[0] > 0xfe || b[1] < '0' || b[1] > '9' || b[2] < 0x81 || b[2] > 0xfe || b[3] < '0' || b[3] > '9' {
@@ -209,8 +210,9 @@ var tables = func() []func() *table {
 	return out
 }()
 
-// loadTable reads tables/NAME.deflate: the four parts of a table one behind the other (the later ones may be missing), each value as
-// the u16 difference to the one before. The files are part of the program, so a fault is a panic.
+// loadTable reads tables/NAME.deflate: the four parts of a table one behind the other (the later ones may be
+// missing), each value as the u16 difference to the one before. The files are part of the program, so a fault is a
+// panic.
 func loadTable(name string) *table {
 	packed, err := tableFiles.ReadFile("tables/" + name + ".deflate")
 	if err != nil {

@@ -100,8 +100,8 @@ func queriesOf(name string) []string {
 	return sequences[:1]
 }
 
-// TestCharsetTables compares the table of every charset, and the charset of every collation, with a server. With UPDATE_GOLDEN=1 it
-// first makes charsets.go and tables/ anew; the change counts from the next build on.
+// TestCharsetTables compares the table of every charset, and the charset of every collation, with a server. With
+// UPDATE_GOLDEN=1 it first makes charsets.go and tables/ anew; the change counts from the next build on.
 func TestCharsetTables(t *testing.T) {
 	t.Parallel()
 	db := sandbox.SharedMySQL(t).DB(t, "")
@@ -151,7 +151,8 @@ func TestCharsetTables(t *testing.T) {
 	}
 }
 
-// compareTable checks the text of every character, and that every other sequence of the same length is refused or is several characters.
+// compareTable checks the text of every character, and that every other sequence of the same length is refused or is
+// several characters.
 func compareTable(t *testing.T, name string, collation uint16, want map[string]rune) {
 	t.Helper()
 	col := &event.Column{Name: name, Type: event.ColumnVarchar, Meta: 10, Collation: collation}
@@ -174,7 +175,8 @@ func compareTable(t *testing.T, name string, collation uint16, want map[string]r
 	}
 }
 
-// updateGolden tells whether the files that tests are compared with are to be written anew, which takes a server of version 9.
+// updateGolden tells whether the files that tests are compared with are to be written anew, which takes a server of
+// version 9.
 func updateGolden(t *testing.T, version string) bool {
 	t.Helper()
 	if os.Getenv("UPDATE_GOLDEN") == "" || t.Failed() {

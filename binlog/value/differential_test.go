@@ -41,8 +41,9 @@ func whole(e ev) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
-// otherText gives go-mysql's value as text where its value says the same thing, false where it is known to say another: strings in the
-// charset of the column, BINARY without its zeros, zero times without digits, its form of floats.
+// otherText gives go-mysql's value as text where its value says the same thing, false where it is known to say
+// another: strings in the charset of the column, BINARY without its zeros, zero times without digits, its form of
+// floats.
 func otherText(col *event.Column, v any) (string, bool) {
 	switch col.Type {
 	case event.ColumnFloat, event.ColumnDouble, event.ColumnEnum, event.ColumnSet, event.ColumnYear, event.ColumnTimestamp, event.ColumnTime, event.ColumnGeometry:
@@ -154,8 +155,9 @@ func normal(v any) any {
 	return v
 }
 
-// BenchmarkOutboxRows decodes rows of an outbox table (14 columns, a JSON payload of about 330 bytes of text) to text, all columns of them, and for comparison
-// with go-mysql's parser in its default mode, from the same bytes in memory.
+// BenchmarkOutboxRows decodes rows of an outbox table (14 columns, a JSON payload of about 330 bytes of text) to
+// text, all columns of them, and for comparison with go-mysql's parser in its default mode, from the same bytes in
+// memory.
 func BenchmarkOutboxRows(b *testing.B) {
 	var tm, rows ev
 	for _, e := range fixture(b) {

@@ -49,7 +49,8 @@ const sourceTable = `CREATE TABLE source (e ENUM('é','x'), s SET('a','b'), b BI
 
 const sourceRow = `INSERT INTO source VALUES ('é','a,b','ab','blob','tiny',b'101010101010',0.1,ST_GeomFromText('LINESTRING(0 0,1.5 1)',4326),'2020-01-02 03:04:05.678',1999,'vb','medium','long')`
 
-// compareJSON inserts documents and compares the text made of the row events with the text of SELECT. It gives both for use as a fixture.
+// compareJSON inserts documents and compares the text made of the row events with the text of SELECT. It gives both
+// for use as a fixture.
 func compareJSON(t *testing.T, l *live, table string, insert func()) (docs [][]byte, texts []string) {
 	t.Helper()
 	from := l.position(t)

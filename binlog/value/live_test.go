@@ -104,7 +104,8 @@ func (l *live) position(t *testing.T) position {
 
 var serverID atomic.Uint32
 
-// events reads the binlog between two positions, in the form of the file. Other tests write to the same server: choose by database.
+// events reads the binlog between two positions, in the form of the file. Other tests write to the same server:
+// choose by database.
 func (l *live) events(t *testing.T, from, to position) []ev {
 	t.Helper()
 	host, portText, err := net.SplitHostPort(l.config.Addr)

@@ -17,8 +17,8 @@ type civil struct {
 	micros               uint32
 }
 
-// appendTemporal appends dates and times with the declared digits of fraction. They never go through a calendar, as zero and
-// partial dates are legal values.
+// appendTemporal appends dates and times with the declared digits of fraction. They never go through a calendar, as
+// zero and partial dates are legal values.
 func appendTemporal(dst []byte, col *event.Column, raw []byte) ([]byte, error) {
 	switch col.Type {
 	case event.ColumnYear:
@@ -108,8 +108,8 @@ func fraction(b []byte, digits uint16) (uint32, bool) {
 	return v, v < 1e6
 }
 
-// appendTime reads a TIME: 3 bytes and the fraction's, BE, as one integer minus 0x800000 shifted by the fraction's bits. Its sign is the sign of the
-// whole; the magnitude is hours 10 bits, minutes 6, seconds 6, fraction.
+// appendTime reads a TIME: 3 bytes and the fraction's, BE, as one integer minus 0x800000 shifted by the fraction's
+// bits. Its sign is the sign of the whole; the magnitude is hours 10 bits, minutes 6, seconds 6, fraction.
 func appendTime(dst []byte, col *event.Column, raw []byte) ([]byte, error) {
 	size := int(col.Meta+1) / 2
 	if col.Meta > 6 || len(raw) != 3+size {
@@ -142,14 +142,15 @@ func appendTime(dst []byte, col *event.Column, raw []byte) ([]byte, error) {
 // ErrNoInstant is wrapped by the error of TimeMicros about zero and partial dates.
 var ErrNoInstant = errors.New("date is no point in time")
 
-// TimeMicros gives the microseconds since 1970 of a DATE, DATETIME or TIMESTAMP. DATE and DATETIME have no zone and are read as UTC.
-// Zero and partial dates give an error that wraps ErrNoInstant, other column types an *UnsupportedError.
+// TimeMicros gives the microseconds since 1970 of a DATE, DATETIME or TIMESTAMP. DATE and DATETIME have no zone and
+// are read as UTC. Zero and partial dates give an error that wraps ErrNoInstant, other column types an
+// *UnsupportedError.
 func TimeMicros(col *event.Column, raw []byte) (int64, error) {
 	return TimeMicrosIn(col, raw, time.UTC)
 }
 
-// TimeMicrosIn is TimeMicros with DATE and DATETIME read as local times of loc. A time that the zone skips or has twice is resolved as by
-// time.Date. TIMESTAMP does not depend on loc.
+// TimeMicrosIn is TimeMicros with DATE and DATETIME read as local times of loc. A time that the zone skips or has
+// twice is resolved as by time.Date. TIMESTAMP does not depend on loc.
 func TimeMicrosIn(col *event.Column, raw []byte, loc *time.Location) (int64, error) {
 	switch col.Type {
 	case event.ColumnDate, event.ColumnDatetime, event.ColumnTimestamp:

@@ -1,14 +1,18 @@
-// Package value turns the values of row images into text: what SELECT prints for the column in a session with time zone
-// '+00:00' and character set utf8mb4, byte for byte. The two exceptions are deliberate: BIT becomes an unsigned decimal number, and columns
-// without a charset (BINARY, VARBINARY, BLOB, GEOMETRY, VECTOR) are their raw bytes.
+// Package value turns the values of row images into text: what SELECT prints for the column in a session with time
+// zone '+00:00' and character set utf8mb4, byte for byte. The two exceptions are deliberate: BIT becomes an unsigned
+// decimal number, and columns without a charset (BINARY, VARBINARY, BLOB, GEOMETRY, VECTOR) are their raw bytes.
 //
-// Text of every charset of MySQL 9.7 is converted to UTF-8 with the server's own mapping, which differs from those of common libraries for
-// the East Asian charsets. What is not surely known (a collation that is not in the table, members of an ENUM without full
-// metadata, column types from before MySQL 5.6) is an [*UnsupportedError], never a guess.
+// Text of every charset of MySQL 9.7 is converted to UTF-8 with the server's own mapping, which differs from those
+// of common libraries for the East Asian charsets; a character without a counterpart in Unicode is '?', as the server
+// prints it. What is not surely known (a collation that is not in the table,
+// members of an ENUM without full metadata, column types from before MySQL 5.6) is an [*UnsupportedError], never a
+// guess.
 //
-// ZEROFILL and the decimals of FLOAT(M,D) and DOUBLE(M,D), both deprecated, are in no row event: such columns are shown without them.
+// ZEROFILL and the decimals of FLOAT(M,D) and DOUBLE(M,D), both deprecated, are in no row event: such columns are
+// shown without them.
 //
-// The package is pure; functions append to dst and do not allocate when dst has room. Tables of rare charsets are unpacked at their first use.
+// The package is pure; functions append to dst and do not allocate when dst has room. Tables of rare charsets are
+// unpacked at their first use.
 package value
 
 import (
@@ -42,7 +46,8 @@ func (e *UnsupportedError) Error() string {
 	return s + ": " + e.Reason
 }
 
-// Supported tells whether Append can handle the column; the error is an *UnsupportedError. What it accepts fails later only on damaged bytes.
+// Supported tells whether Append can handle the column; the error is an *UnsupportedError. What it accepts fails
+// later only on damaged bytes.
 func Supported(col *event.Column) error {
 	switch col.Type {
 	case event.ColumnTiny, event.ColumnShort, event.ColumnInt24, event.ColumnLong, event.ColumnLongLong, event.ColumnYear,
@@ -86,8 +91,8 @@ func malformed(col *event.Column, format string, args ...any) error {
 	return fmt.Errorf("%w: column %q (%s): %s", ErrMalformed, col.Name, col.Type, fmt.Sprintf(format, args...))
 }
 
-// Append appends the text of a value to dst. raw is the value as event.Rows gives it, without its length prefix; NULL and absent
-// columns are for the caller. On an error dst comes back as it was.
+// Append appends the text of a value to dst. raw is the value as event.Rows gives it, without its length prefix;
+// NULL and absent columns are for the caller. On an error dst comes back as it was.
 func Append(dst []byte, col *event.Column, raw []byte) ([]byte, error) {
 	switch col.Type {
 	case event.ColumnTiny, event.ColumnShort, event.ColumnInt24, event.ColumnLong, event.ColumnLongLong:
@@ -183,8 +188,8 @@ func appendFloating(dst []byte, col *event.Column, raw []byte) ([]byte, error) {
 	return dst, malformed(col, "no finite number")
 }
 
-// appendCharacters appends a string, or the bytes of a binary column. The server leaves trailing 0x00 bytes of a BINARY(n) out of the
-// row image; they are put back.
+// appendCharacters appends a string, or the bytes of a binary column. The server leaves trailing 0x00 bytes of a
+// BINARY(n) out of the row image; they are put back.
 func appendCharacters(dst []byte, col *event.Column, raw []byte) ([]byte, error) {
 	cs := charsetOf(col.Collation)
 	if cs == charsetBinary {

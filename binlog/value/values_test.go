@@ -84,8 +84,8 @@ func compareRow(t testing.TB, im image, want []text) {
 	}
 }
 
-// TestValuesAsSelectShowsThem runs the scripts on a real server and compares every value with the text of SELECT. With UPDATE_GOLDEN=1 it
-// writes the files of TestValuesOfFixture.
+// TestValuesAsSelectShowsThem runs the scripts on a real server and compares every value with the text of SELECT.
+// With UPDATE_GOLDEN=1 it writes the files of TestValuesOfFixture.
 func TestValuesAsSelectShowsThem(t *testing.T) {
 	t.Parallel()
 	l := openLive(t)

@@ -29,9 +29,10 @@ func DecimalSize(precision, scale int) int {
 	return whole/digitsPerGroup*4 + restSize[whole%digitsPerGroup] + scale/digitsPerGroup*4 + restSize[scale%digitsPerGroup]
 }
 
-// AppendDecimal appends a DECIMAL in its storage form (MySQL source: decimal2bin): big-endian groups of 9 digits, a shorter group
-// first before the point and last behind it, the first bit inverted, all bits inverted when negative. The text has exactly scale digits behind
-// the point and no leading zeros. b must have DecimalSize(precision, scale) bytes.
+// AppendDecimal appends a DECIMAL in its storage form (MySQL source: decimal2bin): big-endian groups of 9 digits, a
+// shorter group first before the point and last behind it, the first bit inverted, all bits inverted when negative.
+// The text has exactly scale digits behind the point and no leading zeros. b must have DecimalSize(precision, scale)
+// bytes.
 func AppendDecimal(dst, b []byte, precision, scale int) ([]byte, error) {
 	if precision < 1 || precision > maxPrecision || scale < 0 || scale > 30 || scale > precision || len(b) != DecimalSize(precision, scale) {
 		return dst, ErrDecimal
@@ -121,9 +122,9 @@ func appendPadded(dst []byte, v uint32, width int) []byte {
 	return append(dst, buf[at:]...)
 }
 
-// AppendDouble appends a DOUBLE: the shortest digits that read back equal, in plain form when the value has at most 15 digits
-// before the point or at most 14 zeros behind it, else as `1.5e20`. suffix is put behind a plain number without a
-// fraction (".0" inside JSON, "" in a column). f must be finite.
+// AppendDouble appends a DOUBLE: the shortest digits that read back equal, in plain form when the value has at most
+// 15 digits before the point or at most 14 zeros behind it, else as `1.5e20`. suffix is put behind a plain number
+// without a fraction (".0" inside JSON, "" in a column). f must be finite.
 func AppendDouble(dst []byte, f float64, suffix string) []byte {
 	var buf [32]byte
 	return appendDigits(dst, strconv.AppendFloat(buf[:0], f, 'e', -1, 64), suffix)
