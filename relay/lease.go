@@ -95,10 +95,11 @@ func (l *mysqlLease) Run(ctx context.Context) error {
 		if held {
 			failures = 0
 		}
-		l.set(func() { l.state.Held, l.state.Err = false, err })
 		if ctx.Err() != nil {
+			l.set(func() { l.state = LeaseState{Term: l.state.Term} })
 			return nil
 		}
+		l.set(func() { l.state.Held, l.state.Err = false, err })
 		var c *binlog.ConnectError
 		if errors.As(err, &c) && c.Lasting() {
 			refused++

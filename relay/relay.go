@@ -99,6 +99,7 @@ type Relay struct {
 	halt    *HaltError // why it stands still
 	started time.Time
 	lastErr error
+	waiting bool // for the store, which another process has
 	stop    bool
 }
 
@@ -132,29 +133,15 @@ func New(o Options) (*Relay, error) {
 // Run relays until ctx ends, which is the wish to stop: it drains, saves and returns nil. It returns a *HaltError under ExitOnHalt,
 // ErrActive under NoStandby, and other errors when it cannot work at all.
 func (r *Relay) Run(ctx context.Context) error {
-	leaseCtx, stopLease := context.WithCancel(context.WithoutCancel(ctx))
-	lease := make(chan error, 1)
-	go func() { lease <- r.o.Lease.Run(leaseCtx) }() // ends with stopLease, or by an error that the loop below takes
+	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
 	watched := make(chan struct{})
-	go func() { defer close(watched); r.watch(leaseCtx) }() // ends with stopLease
+	go func() { defer close(watched); r.watch(watching) }() // ends with stopWatching
 	defer func() {
-		stopLease()
-		<-lease
+		stopWatching()
 		<-watched
 	}()
 	for {
-		store, err := r.waitStore(ctx)
-		if err != nil {
-			return stopped(ctx, err)
-		}
-		if err := r.waitLease(ctx, lease); err != nil {
-			store.Close()
-			return stopped(ctx, err)
-		}
-		err = r.runSession(ctx, store)
-		if cerr := store.Close(); err == nil {
-			err = cerr
-		}
+		err := r.act(ctx)
 		if !errors.Is(err, errTakenOver) {
 			return err
 		}
@@ -162,13 +149,37 @@ func (r *Relay) Run(ctx context.Context) error {
 		if r.o.NoStandby {
 			return ErrActive
 		}
-		// Whoever took over without the lock, which this instance may still hold, must not be fought: two readers of one name end each other.
+		// Whoever took over may have done so without the lock and must not be fought: two readers of one name end each other.
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(takeoverPause/2 + rand.N(takeoverPause)):
 		}
 	}
+}
+
+// act waits for the store, then for the lease, and is active until the session ends. It asks for the lease only with the store in hand and
+// gives it up first: a frozen relay loses the lease and keeps the store, and somebody who held the lease while waiting for that store would
+// keep the frozen one from going on when it comes back.
+func (r *Relay) act(ctx context.Context) (err error) {
+	store, err := r.waitStore(ctx)
+	if err != nil {
+		return stopped(ctx, err)
+	}
+	leaseCtx, stopLease := context.WithCancel(context.WithoutCancel(ctx))
+	lease := make(chan error, 1)
+	go func() { lease <- r.o.Lease.Run(leaseCtx) }() // ends with stopLease, or by an error that waitLease takes
+	defer func() {
+		stopLease()
+		<-lease
+		if cerr := store.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	if err := r.waitLease(ctx, lease); err != nil {
+		return stopped(ctx, err)
+	}
+	return r.runSession(ctx, store)
 }
 
 // takeoverPause is about how long an instance stays out of the way of one that took over.
@@ -184,6 +195,7 @@ func stopped(ctx context.Context, err error) error {
 
 // waitStore opens the store, waiting while another process on this machine has it.
 func (r *Relay) waitStore(ctx context.Context) (checkpoint.Store, error) {
+	defer r.setWaiting(false)
 	for said := false; ; said = true {
 		store, err := r.o.OpenStore()
 		if err == nil || !errors.Is(err, checkpoint.ErrHeld) {
@@ -193,6 +205,7 @@ func (r *Relay) waitStore(ctx context.Context) (checkpoint.Store, error) {
 			return nil, fmt.Errorf("%w: %w", ErrActive, err)
 		}
 		if !said {
+			r.setWaiting(true)
 			r.log.Info("standing by", "err", Sentence(err))
 		}
 		select {
@@ -203,7 +216,13 @@ func (r *Relay) waitStore(ctx context.Context) (checkpoint.Store, error) {
 	}
 }
 
-// waitLease waits until the lease is held. An error of the lease itself arrives on failed and is put back for Run.
+func (r *Relay) setWaiting(waiting bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waiting = waiting
+}
+
+// waitLease waits until the lease is held. An error of the lease itself arrives on failed and is put back for act.
 func (r *Relay) waitLease(ctx context.Context, failed chan error) error {
 	said := false
 	for {

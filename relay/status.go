@@ -80,7 +80,7 @@ const stuckAfter = 30 * time.Second
 func (r *Relay) Status() Status {
 	r.mu.Lock()
 	st := Status{Name: r.o.Name, Instance: r.o.Instance, Role: r.role, StartedAt: r.started}
-	s, halt, lastErr := r.session, r.halt, r.lastErr
+	s, halt, lastErr, waiting := r.session, r.halt, r.lastErr, r.waiting
 	r.mu.Unlock()
 	lease := r.o.Lease.State()
 	st.LeaseHeld = lease.Held
@@ -90,7 +90,7 @@ func (r *Relay) Status() Status {
 	}
 	if s == nil {
 		st.LastError = firstOf(st.Halted, st.LeaseErr, Sentence(lastErr))
-		st.Cause, st.Reason = r.idleReason(lease, halt)
+		st.Cause, st.Reason = idleReason(lease, halt, waiting)
 		st.Ready = st.Reason == ""
 		return st
 	}
@@ -131,11 +131,11 @@ func firstOf(texts ...string) string {
 }
 
 // idleReason tells why a relay without a session is not ready. Standing by for another one is ready.
-func (r *Relay) idleReason(l LeaseState, halt *HaltError) (Cause, string) {
+func idleReason(l LeaseState, halt *HaltError, waiting bool) (Cause, string) {
 	switch {
 	case halt != nil:
 		return CauseHalted, halt.Error()
-	case l.Other:
+	case waiting, l.Other:
 		return "", ""
 	case l.Err != nil:
 		return CauseLock, Sentence(l.Err)
