@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"outbox-relay/checkpoint"
+	"outbox-relay/checkpoint/filestore"
+	"outbox-relay/config"
+	"outbox-relay/relay/preflight"
+)
+
+func (a *app) checkCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "check",
+		Short: "Connect to everything and report what a run needs",
+		Long: `Connect to the source, the brokers and the files, and report each precondition of a run with what to do about it. Nothing is changed anywhere.
+
+States: ok, warning (works, and something is at risk), failed (a run would not start, or stop), unknown (could not be looked at).
+Exit codes: 0 nothing failed, 1 something failed, 64 usage, 78 configuration.`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			cfg, err := a.load()
+			if err != nil {
+				return err
+			}
+			return a.check(cfg, asJSON)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
+	return c
+}
+
+func (a *app) check(cfg *config.Config, asJSON bool) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	k, err := kafkaOptions(cfg)
+	if err != nil {
+		return err
+	}
+	login := loginOf(cfg)
+	login.Program += " check"
+	latest := map[int]bool{}
+	for i, t := range cfg.Tables {
+		latest[i] = t.From != ""
+	}
+	report, err := preflight.Run(ctx, preflight.Options{
+		Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, Start: cfg.Source.Start, Rules: rulesOf(cfg), FromLatest: latest,
+		Kafka: k, RowLimit: int64(cfg.Limits.Row), SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), CheckpointPath: cfg.Checkpoint.Path,
+		ReadCheckpoint: func() (*checkpoint.Checkpoint, error) { return filestore.Read(cfg.Checkpoint.Path, cfg.Name) },
+	})
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		err = writeJSON(a.out, struct {
+			Name string `json:"name"`
+			OK   bool   `json:"ok"`
+			*preflight.Report
+		}{cfg.Name, report.Count(preflight.Failed) == 0, report})
+	} else {
+		err = printReport(a.out, report, isTerminal(a.out))
+	}
+	if err == nil && report.Count(preflight.Failed) > 0 {
+		return errReported
+	}
+	return err
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// colours of the states on a terminal.
+var colours = map[preflight.State]string{preflight.OK: "\x1b[32m", preflight.Warning: "\x1b[33m", preflight.Failed: "\x1b[31m", preflight.Unknown: "\x1b[36m"}
+
+// printReport gives one line for each item, with its remedy below.
+func printReport(w io.Writer, r *preflight.Report, coloured bool) error {
+	width := 0
+	for _, item := range r.Items {
+		width = max(width, utf8.RuneCountInString(item.Name))
+	}
+	width = min(width, 40)
+	var b strings.Builder
+	area := ""
+	for _, item := range r.Items {
+		if item.Area != area {
+			area = item.Area
+			fmt.Fprintf(&b, "%s\n", area)
+		}
+		state := fmt.Sprintf("%-8s", item.State)
+		if coloured {
+			state = colours[item.State] + state + "\x1b[0m"
+		}
+		fmt.Fprintf(&b, "  %s %-*s  %s\n", state, width, item.Name, oneLine(item.Detail))
+		if item.Remedy != "" {
+			fmt.Fprintf(&b, "           -> %s\n", item.Remedy)
+		}
+		for _, command := range item.Commands {
+			fmt.Fprintf(&b, "              %s\n", command)
+		}
+	}
+	fmt.Fprintf(&b, "\n%d ok, %d warnings, %d failed, %d unknown\n", r.Count(preflight.OK), r.Count(preflight.Warning), r.Count(preflight.Failed), r.Count(preflight.Unknown))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }
+
+// isTerminal tells whether people read the output; NO_COLOR asks for none.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"outbox-relay/config"
+	"outbox-relay/relay"
+)
+
+// statusTimeout is how long a relay has to answer.
+const statusTimeout = 5 * time.Second
+
+func (a *app) statusCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Ask the running relay how it is",
+		Long: `Ask the relay that runs on this machine (http.address) for its role, checkpoint, lag, records in flight and last error.
+
+Exit codes: 0 it is ready (active and progressing, or standing by), 1 it is not ready or does not run, 64 usage, 78 configuration.
+So it serves as the health check of a container.`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := a.load()
+			if err != nil {
+				return err
+			}
+			return a.status(cfg, asJSON)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print the answer as it came")
+	return c
+}
+
+func (a *app) status(cfg *config.Config, asJSON bool) error {
+	body, err := askStatus(cfg)
+	if err != nil {
+		return err
+	}
+	var s relay.Status
+	if err := json.Unmarshal(body, &s); err != nil || s.Name == "" {
+		return fmt.Errorf("what answers at http.address %s is no relay; correct http.address or stop the other program", cfg.HTTP.Address)
+	}
+	if s.Name != cfg.Name {
+		return fmt.Errorf("the relay at http.address %s is called %q and this configuration is of %q; give each relay an http.address of its own", cfg.HTTP.Address, s.Name, cfg.Name)
+	}
+	if asJSON {
+		_, err = a.out.Write(body)
+	} else {
+		err = printStatus(a.out, &s, time.Now())
+	}
+	if err == nil && !s.Ready {
+		return errReported
+	}
+	return err
+}
+
+// askStatus gets the body of /status.
+func askStatus(cfg *config.Config) ([]byte, error) {
+	address, err := reachable(cfg.HTTP.Address)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/status", nil)
+	if err != nil {
+		return nil, err
+	}
+	client := http.Client{Transport: &http.Transport{}} // no proxy of the environment: the relay is on this machine
+	response, err := client.Do(request)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fmt.Errorf("no relay runs at http.address %s: nothing listens there; start it with outbox-relay run", cfg.HTTP.Address)
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("the relay at http.address %s does not answer within %s; see its log, and end it if it hangs", cfg.HTTP.Address, statusTimeout)
+	case err != nil:
+		return nil, fmt.Errorf("the relay at http.address %s cannot be asked: %w; check http.address", cfg.HTTP.Address, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<20))
+	if err != nil {
+		return nil, fmt.Errorf("the answer of the relay at http.address %s breaks off: %w; try again", cfg.HTTP.Address, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("what answers at http.address %s is no relay (%s); correct http.address or stop the other program", cfg.HTTP.Address, response.Status)
+	}
+	return body, nil
+}
+
+// reachable gives the address at which a server that listens on address can be asked from this machine.
+func reachable(address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf("http.address %s: %w", address, err)
+	}
+	if port == "0" {
+		return "", fmt.Errorf("http.address %s lets the system choose a port, so the relay cannot be found; set a fixed port", address)
+	}
+	switch ip := net.ParseIP(host); {
+	case host == "", ip != nil && ip.IsUnspecified() && ip.To4() != nil:
+		host = "127.0.0.1"
+	case ip != nil && ip.IsUnspecified():
+		host = "::1"
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// printStatus gives the state for people, one fact a line.
+func printStatus(w io.Writer, s *relay.Status, now time.Time) error {
+	var b strings.Builder
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-12s %s\n", name, oneLine(fmt.Sprintf(format, args...)))
+	}
+	line("relay", "%s (%s), up %s", s.Name, s.Instance, ago(now, s.StartedAt))
+	line("role", "%s", s.Role)
+	if s.Ready {
+		line("ready", "yes")
+	} else {
+		line("ready", "no: %s", s.Reason)
+	}
+	if s.Role == relay.RoleActive {
+		caught := "still catching up"
+		if s.CaughtUp {
+			caught = "caught up"
+		}
+		line("lag", "%.1f s, %s", s.LagSeconds, caught)
+		switch src := s.Source; {
+		case src.Searching:
+			line("source", "connected to %s, which looks for the position in its binlogs", src.Address)
+		case src.Connected:
+			line("source", "connected to %s (%s) for %s", src.Address, src.ServerUUID, ago(now, src.Since))
+		default:
+			line("source", "not connected for %s", ago(now, src.Since))
+		}
+		line("in flight", "%d records, %d bytes, %d transactions", s.Sink.InFlightRecords, s.Sink.InFlightBytes, s.Sink.InFlightTransactions)
+		for _, one := range s.Sink.Stalled {
+			line("stalled", "%s", one)
+		}
+		printCheckpoint(line, s, now)
+	}
+	if s.LastError == "" {
+		line("last error", "none")
+	} else {
+		line("last error", "%s", s.LastError)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func printCheckpoint(line func(string, string, ...any), s *relay.Status, now time.Time) {
+	c := s.Checkpoint
+	line("checkpoint", "%s", c.GTIDSet)
+	if c.BinlogFile != "" {
+		line("", "%s:%d on the source", c.BinlogFile, c.Position)
+	}
+	if !c.SavedAt.IsZero() {
+		line("", "up to date %s ago", ago(now, c.SavedAt))
+	}
+}
+
+// ago is the time since then, rounded for people.
+func ago(now, then time.Time) time.Duration {
+	d := max(now.Sub(then), 0)
+	if d < 10*time.Second {
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(time.Second)
+}

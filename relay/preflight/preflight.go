@@ -1,0 +1,90 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"outbox-relay/binlog"
+	"outbox-relay/checkpoint"
+	"outbox-relay/relay/kafka"
+	"outbox-relay/router"
+)
+
+// Options say what to look at.
+type Options struct {
+	// Name is the relay's name.
+	Name string
+	// Login reaches the source; Address is replaced by each of Addresses.
+	Login     binlog.Login
+	Addresses []string
+	// Start is source.start, empty where it is not given.
+	Start string
+	// Rules are those of the relay, without faults.
+	Rules []router.Rule
+	// FromLatest are the indexes of rules that say where to read from if their table is new to the checkpoint.
+	FromLatest map[int]bool
+
+	Kafka kafka.Options
+	// RowLimit is the largest row that the relay takes, in bytes.
+	RowLimit int64
+
+	// CheckpointPath is the file of the checkpoint; ReadCheckpoint reads it, with the errors of checkpoint.Store.Load.
+	CheckpointPath string
+	ReadCheckpoint func() (*checkpoint.Checkpoint, error)
+
+	SpoolDir   string
+	SpoolLimit int64
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// statementTimeout bounds each question to the source.
+const statementTimeout = 10 * time.Second
+
+// Run looks at everything. It blocks for some seconds, longer where servers do not answer, and ends early with ctx: what was not looked at by
+// then is reported as such. Its error is a fault of the options.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if _, err := router.New(router.Options{Rules: o.Rules}); err != nil {
+		return nil, fmt.Errorf("preflight: %w", err)
+	}
+	p := &plan{Options: o}
+	local := p.local()
+	remote := make([][]Item, len(o.Addresses)+1)
+	var g errgroup.Group
+	for i, address := range o.Addresses {
+		g.Go(func() error { remote[i] = p.source(ctx, address); return nil })
+	}
+	g.Go(func() error { remote[len(o.Addresses)] = p.kafka(ctx); return nil })
+	_ = g.Wait() // no error is returned above
+	r := &Report{}
+	for _, items := range remote {
+		r.Items = append(r.Items, items...)
+	}
+	r.Items = append(r.Items, local...)
+	return r, nil
+}
+
+// plan is one run.
+type plan struct {
+	Options
+	stored *checkpoint.Checkpoint // nil where there is none, or none that can be trusted
+	// damaged is true where a checkpoint exists that cannot be trusted.
+	damaged bool
+}
+
+// schemas are the databases of the rules.
+func (p *plan) schemas() map[string]bool {
+	out := map[string]bool{}
+	for _, r := range p.Rules {
+		if name, err := router.ParseTableName(r.Table); err == nil {
+			out[name.Schema] = true
+		}
+	}
+	return out
+}
