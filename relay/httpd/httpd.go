@@ -56,23 +56,33 @@ func (s *Server) Serve() error { return s.http.Serve(s.listener) }
 // Close ends the server at once.
 func (s *Server) Close() error { return s.http.Close() }
 
+// handler answers GET and HEAD; a HEAD gets the headers and status of its GET.
 func handler(o Options) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		s := o.Relay.Status()
-		if !s.Ready {
-			http.Error(w, s.Reason, http.StatusServiceUnavailable)
-			return
+		if s := o.Relay.Status(); s.Ready {
+			plain(w, http.StatusOK, string(s.Role))
+		} else {
+			plain(w, http.StatusServiceUnavailable, s.Reason)
 		}
-		fmt.Fprintln(w, s.Role)
 	})
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
 		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
 		e.SetIndent("", "  ")
 		_ = e.Encode(o.Relay.Status()) // the client is gone
 	})
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { servePage(w, o.Relay.Status(), o.Version) })
 	return mux
+}
+
+func plain(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	fmt.Fprintln(w, text)
 }
