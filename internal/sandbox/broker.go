@@ -114,8 +114,9 @@ func (b *Broker) lists(ctx context.Context, ids []int) error {
 
 func (b *Broker) logFile() string { return filepath.Join(b.dir, "kafka.log") }
 
-// Stop shuts the broker down in order and waits for its end. If ctx ends first, it is
-// killed and an error returned. Stopping a stopped broker does nothing.
+// Stop shuts the broker down in order and waits for its end. If ctx ends first or a minute
+// passes, as it does without a majority of the cluster's nodes, it is killed and an error
+// returned. Stopping a stopped broker does nothing.
 func (b *Broker) Stop(ctx context.Context) error {
 	return b.with(func(run *process) error { return run.stop(ctx) })
 }

@@ -210,6 +210,18 @@ func TestKafkaOfThreeBrokersLivesOnWithoutOne(t *testing.T) {
 	if err := k.Stop(ctx); err != nil {
 		t.Errorf("stopping the whole cluster: %v", err)
 	}
+	for id := 1; id <= 3; id++ {
+		if k.Broker(id).Running() {
+			t.Errorf("after Stop broker %d runs", id)
+		}
+	}
+	if err := k.Start(ctx); err != nil {
+		t.Fatalf("starting the stopped cluster again: %v", err)
+	}
+	eventually(t, "the record is still there", func() bool { return readable(k.Addrs(), topic) })
+	if got := values(t, k.Addrs(), topic, 1); got[0] != "x" {
+		t.Errorf("got %q, want x", got)
+	}
 }
 
 func inSync(t *testing.T, k *sandbox.Kafka, topic string) int {

@@ -144,8 +144,8 @@ func (m *MySQL) answers(ctx context.Context) error {
 	return m.Exec(ctx, "DO 1")
 }
 
-// Stop shuts the server down in order and waits for its end. If ctx ends first, the server
-// is killed and an error returned. Stopping a stopped server does nothing.
+// Stop shuts the server down in order and waits for its end. If ctx ends first or a minute
+// passes, the server is killed and an error returned. Stopping a stopped server does nothing.
 func (m *MySQL) Stop(ctx context.Context) error {
 	return m.with(func(run *process) error { return run.stop(ctx) })
 }

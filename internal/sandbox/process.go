@@ -100,12 +100,17 @@ func (p *process) await(ctx context.Context, ready func(context.Context) error) 
 	}
 }
 
+// stopTimeout bounds every stop whose context has no earlier end.
+const stopTimeout = time.Minute
+
 // stop asks the process to end and waits for it; when ctx ends first it is killed and the
 // error says so.
 func (p *process) stop(ctx context.Context) error {
 	if !p.running() {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
 	p.signal(syscall.SIGCONT)
 	p.signal(syscall.SIGTERM)
 	select {
