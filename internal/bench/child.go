@@ -27,6 +27,9 @@ type usage struct {
 // maximum of getrusage is of no use here: a child inherits its parent's.
 const peakEvery = 10 * time.Millisecond
 
+// runTimeout bounds one run of one program.
+const runTimeout = 3 * time.Minute
+
 // child is a started process that is being measured.
 type child struct {
 	cmd    *exec.Cmd
@@ -42,9 +45,10 @@ type child struct {
 }
 
 // startChild starts a program and measures it until it ends. pids are the servers it works with, whose time is not that of others.
-// The process is killed when ctx ends.
+// The process is killed when ctx ends, and after runTimeout, so that one that hangs is an error and not a long wait.
 func startChild(ctx context.Context, name string, pids []int, env []string, stdout io.Writer, program string, args ...string) (*child, error) {
 	c := &child{name: name, pids: pids, output: &tailBuffer{}, done: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	c.cmd = exec.CommandContext(ctx, program, args...)
 	c.cmd.Env = append(os.Environ(), env...)
 	c.cmd.Stderr = c.output
@@ -54,10 +58,12 @@ func startChild(ctx context.Context, name string, pids []int, env []string, stdo
 	c.cmd.WaitDelay = 5 * time.Second
 	var err error
 	if c.before, err = readHostCPU(pids); err != nil {
+		cancel()
 		return nil, err
 	}
 	c.start = time.Now()
 	if err := c.cmd.Start(); err != nil {
+		cancel()
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
 	stopPeak := make(chan struct{})
@@ -66,6 +72,10 @@ func startChild(ctx context.Context, name string, pids []int, env []string, stdo
 	go func() {                               // ends with the process
 		err := c.cmd.Wait()
 		c.u.Wall = time.Since(c.start)
+		if ctx.Err() != nil {
+			err = fmt.Errorf("ended after %v: %w (%w)", c.u.Wall, ctx.Err(), err)
+		}
+		cancel()
 		close(stopPeak)
 		peak.Wait()
 		c.finish(err)

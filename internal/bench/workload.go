@@ -115,15 +115,7 @@ func (w workload) transaction(n int) string {
 	var b strings.Builder
 	b.WriteString("BEGIN;")
 	if w.Foreign > 0 {
-		b.WriteString("INSERT INTO " + database + ".orders (customer_id, state, total, note) VALUES ")
-		for i := range w.Foreign {
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			id := n*w.Foreign + i
-			fmt.Fprintf(&b, "(%d,'created',%d.%02d,'deliver to the back door, ring twice; reference %d of this customer, kept for the support desk')", id%aggregates, id%900+1, id%100, id)
-		}
-		b.WriteByte(';')
+		b.WriteString(w.foreignInsert(n) + ";")
 	}
 	b.WriteString("INSERT INTO " + database + ".outbox_events (aggregate_type, aggregate_id, event_type, payload, idempotency_key) VALUES ")
 	first := n * w.PerTx
@@ -136,6 +128,20 @@ func (w workload) transaction(n int) string {
 		fmt.Fprintf(&b, "','order-created-%08d')", i)
 	}
 	b.WriteString(";COMMIT")
+	return b.String()
+}
+
+// foreignInsert gives the foreign rows of transaction n as one statement.
+func (w workload) foreignInsert(n int) string {
+	var b strings.Builder
+	b.WriteString("INSERT INTO " + database + ".orders (customer_id, state, total, note) VALUES ")
+	for i := range w.Foreign {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		id := n*w.Foreign + i
+		fmt.Fprintf(&b, "(%d,'created',%d.%02d,'deliver to the back door, ring twice; reference %d of this customer, kept for the support desk')", id%aggregates, id%900+1, id%100, id)
+	}
 	return b.String()
 }
 

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// wantSkip is the rate of the relay's reader over foreign rows, against counting packets.
+const wantSkip = 0.9
+
+// readRun is one run of one way to read.
+type readRun struct {
+	usage
+	Seconds float64 // from the connection on
+}
+
+// skipStream is one stream of foreign rows.
+type skipStream struct {
+	name         string
+	transactions int
+	write        func(ctx context.Context, s *servers, transactions int) error
+}
+
+var skipStreams = []skipStream{
+	{"single-row transactions", 400_000, writeSingles},
+	{"transactions of 1000 rows", 2_000, writeBulk},
+}
+
+func skipCommand(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("skip", flag.ContinueOnError)
+	rounds := flags.Int("rounds", 5, "runs of each reader")
+	part := flags.Float64("part", 1, "part of the rows to write, for a quick look")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	s, err := startServers(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	db, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if err := createTables(ctx, db); err != nil {
+		return err
+	}
+	if _, err := db.ExecContext(ctx, singlesProcedure); err != nil {
+		return err
+	}
+	var missed error
+	for _, stream := range skipStreams {
+		stream.transactions = max(writers, int(float64(stream.transactions)**part)/writers*writers)
+		if s.Start, err = executed(ctx, db); err != nil {
+			return err
+		}
+		say(fmt.Sprintf("writing %d %s", stream.transactions, stream.name))
+		if err := stream.write(ctx, s, stream.transactions); err != nil {
+			return err
+		}
+		results, err := readAll(ctx, s, stream, *rounds)
+		if err != nil {
+			return err
+		}
+		if err := reportSkip(out, stream, results); err != nil {
+			missed = err
+		}
+	}
+	return missed
+}
+
+// singlesProcedure commits single rows on the server, which saves a round trip for each.
+const singlesProcedure = `CREATE PROCEDURE ` + database + `.singles(n INT)
+BEGIN
+  WHILE n > 0 DO
+    INSERT INTO ` + database + `.orders (customer_id, state, total, note) VALUES (n, 'created', n, 'ring twice');
+    SET n = n - 1;
+  END WHILE;
+END`
+
+func writeSingles(ctx context.Context, s *servers, transactions int) error {
+	db, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	group, ctx := errgroup.WithContext(ctx)
+	for range writers {
+		group.Go(func() error { // ends with its rows
+			_, err := db.ExecContext(ctx, fmt.Sprintf("CALL %s.singles(%d)", database, transactions/writers))
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// writeBulk commits transactions of a thousand rows each.
+func writeBulk(ctx context.Context, s *servers, transactions int) error {
+	w := workload{Rows: 0, Foreign: 1000}
+	db, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	group, ctx := errgroup.WithContext(ctx)
+	for range writers {
+		group.Go(func() error { // ends with its transactions
+			for n := range transactions / writers {
+				if _, err := db.ExecContext(ctx, w.foreignInsert(n)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+var readers = []string{"count", "crc", "reader"}
+
+// readAll lets the readers read the stream in turn, after a first run that only fills the page cache.
+func readAll(ctx context.Context, s *servers, stream skipStream, rounds int) (map[string][]readRun, error) {
+	results := map[string][]readRun{}
+	for round := 0; round <= rounds; round++ {
+		for _, how := range readers {
+			r, err := readOnce(ctx, s, stream, how)
+			if err != nil {
+				return nil, err
+			}
+			if round > 0 {
+				results[how] = append(results[how], r)
+			}
+		}
+	}
+	return results, nil
+}
+
+func readOnce(ctx context.Context, s *servers, stream skipStream, how string) (r readRun, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return r, err
+	}
+	var printed bytes.Buffer
+	c, err := startChild(ctx, how, s.Pids, nil, &printed, self, "read", "-how", how, "-mysql", s.MySQL, "-start", s.Start,
+		"-transactions", strconv.Itoa(stream.transactions), "-dir", s.dir)
+	if err != nil {
+		return r, err
+	}
+	if r.usage, err = c.wait(); err != nil {
+		return r, err
+	}
+	r.Seconds, err = strconv.ParseFloat(strings.TrimSpace(printed.String()), 64)
+	return r, err
+}
+
+func reportSkip(out io.Writer, stream skipStream, results map[string][]readRun) error {
+	var others []float64
+	for _, rs := range results {
+		for _, r := range rs {
+			others = append(others, r.Others)
+		}
+	}
+	fmt.Fprintf(out, "skipping %d %s of a foreign table; medians of %d runs; others kept %.2f cores busy\n", stream.transactions, stream.name, len(results["count"]), median(others))
+	rate := func(how string) float64 {
+		return medianOf(results[how], func(r readRun) float64 { return float64(stream.transactions) / r.Seconds })
+	}
+	cpu := func(how string) float64 {
+		return medianOf(results[how], func(r readRun) float64 { return r.CPU.Seconds() * 1e6 / float64(stream.transactions) })
+	}
+	lines := []line{{name: "figure", baseline: "count packets", relay: "relay's reader", ratio: "ratio", target: "target"}}
+	r := rate("reader") / rate("count")
+	lines = append(lines,
+		line{name: "transactions/s", baseline: fmt.Sprintf("%.0f", rate("count")), relay: fmt.Sprintf("%.0f", rate("reader")), ratio: fmt.Sprintf("%.2f×", r), target: fmt.Sprintf("≥ %g×", wantSkip), judged: true, ok: r >= wantSkip},
+		line{name: "transactions/s, count with checksums", baseline: fmt.Sprintf("%.0f", rate("crc")), relay: fmt.Sprintf("%.0f", rate("reader")), ratio: fmt.Sprintf("%.2f×", rate("reader")/rate("crc"))},
+		line{name: "µs CPU per transaction", baseline: fmt.Sprintf("%.2f", cpu("count")), relay: fmt.Sprintf("%.2f", cpu("reader")), ratio: fmt.Sprintf("%.2f×", cpu("reader")/cpu("count"))},
+		line{name: "µs CPU per transaction, count with checksums", baseline: fmt.Sprintf("%.2f", cpu("crc")), relay: fmt.Sprintf("%.2f", cpu("reader")), ratio: fmt.Sprintf("%.2f×", cpu("reader")/cpu("crc"))},
+	)
+	return printLines(out, lines)
+}
