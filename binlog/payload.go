@@ -117,7 +117,7 @@ func (r *Reader) innerEvents(in io.Reader) (*Transaction, error) {
 func (r *Reader) innerEvent(in io.Reader) (raw, error) {
 	buf := r.inflate.buf
 	if _, err := io.ReadFull(in, buf[:headerSize]); err != nil {
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return raw{}, err
 		}
 		return raw{}, fmt.Errorf("%w: payload: %w", errCorrupt, err)
@@ -137,7 +137,7 @@ func (r *Reader) innerEvent(in io.Reader) (raw, error) {
 }
 
 func unexpected(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err
@@ -160,7 +160,7 @@ func (b *innerBody) Read(p []byte) (int, error) {
 	if err == io.EOF && b.left > 0 {
 		return n, fmt.Errorf("%w: payload: %w", errCorrupt, io.ErrUnexpectedEOF)
 	}
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = nil
 	}
 	return n, err

@@ -126,7 +126,7 @@ func (c *collector) mapping(n *yaml.Node, t reflect.Type, path string) any {
 	m := map[string]any{}
 	for _, pair := range c.pairs(n, path, 0) {
 		name, p := pair.key.Value, join(path, pair.key.Value)
-		typ := t
+		var typ reflect.Type
 		if t.Kind() == reflect.Map {
 			typ = t.Elem()
 		} else if f, ok := fieldNamed(t, name); ok {

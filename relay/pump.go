@@ -64,7 +64,7 @@ func (p *pump) step(read, work context.Context, tx *binlog.Transaction) error {
 		if err := p.waitRoom(read); err != nil {
 			return err
 		}
-		if err := p.transaction(read, work, tx); err != nil {
+		if err := p.transaction(work, tx); err != nil {
 			return err
 		}
 		p.metrics.lastCommit.Store(tx.CommitMicros)
@@ -95,7 +95,7 @@ func (p *pump) waitRoom(read context.Context) error {
 	return nil
 }
 
-func (p *pump) transaction(read, work context.Context, tx *binlog.Transaction) error {
+func (p *pump) transaction(work context.Context, tx *binlog.Transaction) error {
 	t := checkpoint.Transaction{Ranges: tx.Ranges, CommitMicros: tx.CommitMicros, BinlogFile: tx.File, BinlogPosition: tx.Position}
 	if !tx.HasRows {
 		p.advanced(p.tracker.Skip(t))

@@ -100,7 +100,6 @@ type Relay struct {
 	started time.Time
 	lastErr error
 	waiting bool // for the store, which another process has
-	stop    bool
 }
 
 // Role is what an instance does.

@@ -81,7 +81,7 @@ func ParseXAStatement(text []byte) (XAStatement, error) {
 	if s.Verb == 0 {
 		return s, p.malformed("has an unknown verb")
 	}
-	ok := true
+	var ok bool
 	s.Branch.FormatID = 1
 	s.Branch.GTRID, ok = p.hex()
 	if ok && p.byte(',') {

@@ -93,14 +93,14 @@ func (p *Publisher) startWatch(now time.Time) {
 // watch looks for requests without an answer. A frozen broker keeps its connections and says nothing for long; when the controller has
 // given its partitions to another one, the connection is cut, so that the batches can go there. It tells whether anything is in flight.
 func (p *Publisher) watch(now time.Time) bool {
-	any := false
+	busy := false
 	for _, n := range p.nodes {
 		for _, s := range n.lanes {
 			if s == nil {
 				continue
 			}
 			if s.opening != nil {
-				any = true
+				busy = true
 				if now.Sub(s.openingAt) >= staleAfter {
 					for _, part := range s.ready {
 						p.want(part.topic, 0)
@@ -108,7 +108,7 @@ func (p *Publisher) watch(now time.Time) bool {
 				}
 			}
 			for _, r := range s.requests {
-				any = true
+				busy = true
 				if r.sentAt.IsZero() || now.Sub(r.sentAt) < staleAfter {
 					continue
 				}
@@ -121,5 +121,5 @@ func (p *Publisher) watch(now time.Time) bool {
 			}
 		}
 	}
-	return any
+	return busy
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// node gives the state of a broker; a changed address cuts what is open to the old one.
-func (p *Publisher) node(id int32, addr string) *node {
+// node takes note of a broker; a changed address cuts what is open to the old one.
+func (p *Publisher) node(id int32, addr string) {
 	n := p.nodes[id]
 	if n == nil {
 		n = &node{id: id, addr: addr}
@@ -20,7 +20,6 @@ func (p *Publisher) node(id int32, addr string) *node {
 		n.addr = addr
 		n.cut()
 	}
-	return n
 }
 
 // cut ends the connections of a node.

@@ -19,7 +19,7 @@ func (p *Publisher) hold(t *topic, rec *router.Record, s shape, seq uint64) {
 		t.unrouted = append(t.unrouted, b)
 	}
 	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis, s.headers), rec, seq, p.table(rec.Table))
-	p.count(t, s.size)
+	p.count(s.size)
 }
 
 // place gives room for the entry of a record at the end of a partition.

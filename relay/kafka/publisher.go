@@ -181,7 +181,7 @@ func (p *Publisher) Publish(ctx context.Context, rec *router.Record, seq uint64)
 	part := t.choose(p.o.partitioner, rec.Key, rec.Partition, s.size)
 	dst := p.place(part, s.size, s.body, rec.TimestampMillis, s.headers)
 	s.put(dst, rec, seq, p.table(rec.Table))
-	p.count(t, s.size)
+	p.count(s.size)
 	p.flushOld()
 	return nil
 }
@@ -345,7 +345,7 @@ func (p *Publisher) poisonOf(e entry, topic string, partition int32, reason stri
 }
 
 // count notes an accepted record.
-func (p *Publisher) count(t *topic, size int) {
+func (p *Publisher) count(size int) {
 	p.outstanding++
 	p.published += int64(size)
 }
