@@ -97,6 +97,7 @@ func (p *Publisher) learnTopic(t *topic, m *sarama.TopicMetadata, now time.Time)
 	}
 	recreated := t.uuid != [16]byte(m.Uuid) && t.uuid != [16]byte{}
 	t.uuid = [16]byte(m.Uuid)
+	t.metaAt = now
 	p.resize(t, int32(len(m.Partitions)))
 	leaderless := false
 	for _, pm := range m.Partitions {

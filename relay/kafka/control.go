@@ -213,8 +213,10 @@ func (c *control) refresh(ctx context.Context, names []string) error {
 	defer p.unlock()
 	for _, m := range resp.Topics {
 		if t := p.topics[m.Name]; t != nil && len(m.Partitions) > 0 && !t.limitsAt.IsZero() {
-			t.knownAt = now
 			p.route(t)
+			if t.checking {
+				p.want(t, 0)
+			}
 		}
 	}
 	return nil

@@ -116,3 +116,11 @@ func (p *Publisher) KnownPartitions(topic string) int {
 	t := p.topics[topic]
 	return max(len(t.parts), int(t.grown))
 }
+
+// Age makes the knowledge about a topic older.
+func (p *Publisher) Age(topic string, d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.topics[topic]
+	t.metaAt, t.limitsAt = t.metaAt.Add(-d), t.limitsAt.Add(-d)
+}

@@ -172,16 +172,18 @@ func (p *Publisher) route(t *topic) {
 		p.adopt(t, t.grown)
 		t.grown = 0
 	}
-	t.checking = false
 	now := time.Now()
-	waiting := t.unrouted
-	t.unrouted = nil
-	for i, b := range waiting {
-		waiting[i] = nil
-		for e := range b.entries() {
-			p.routeEntry(t, e, now)
+	if t.checking && !t.fresh(now) {
+		return
+	}
+	t.checking = false
+	for len(t.unrouted) > 0 && !t.checking {
+		b := t.unrouted[0]
+		t.unrouted[0] = nil
+		t.unrouted = t.unrouted[1:]
+		if rest := p.routeBatch(t, b, now); rest != nil {
+			t.unrouted = append([]*batch{rest}, t.unrouted...)
 		}
-		b.release(&p.chunks)
 	}
 	for _, part := range t.parts {
 		if part.pending > 0 {
@@ -192,13 +194,37 @@ func (p *Publisher) route(t *topic) {
 	p.wakePublish()
 }
 
-func (p *Publisher) routeEntry(t *topic, e entry, now time.Time) {
+// routeBatch sends waiting records to their partitions and releases b. If old knowledge refuses one, that one and the rest are given back
+// to wait for new knowledge.
+func (p *Publisher) routeBatch(t *topic, b *batch, now time.Time) (rest *batch) {
+	for e := range b.entries() {
+		if rest == nil && p.routeEntry(t, e, now) {
+			continue
+		}
+		if rest == nil {
+			rest = &batch{openedAt: b.openedAt}
+		}
+		copy(rest.add(&p.chunks, len(e), e.body(), e.millis(), e.headerCount()), e)
+	}
+	b.release(&p.chunks)
+	if rest != nil {
+		t.checking = true
+		p.want(t, 0)
+	}
+	return rest
+}
+
+// routeEntry sends one record to its partition. False means that knowledge which may be old refuses it.
+func (p *Publisher) routeEntry(t *topic, e entry, now time.Time) bool {
 	key, want := e.key(), e.partition()
 	reason, err := t.check(key, e.body(), e.millis(), want, now)
 	if err == nil {
 		part := t.choose(p.o.partitioner, key, want, len(e))
 		copy(p.place(part, len(e), e.body(), e.millis(), e.headerCount()), e)
-		return
+		return true
+	}
+	if !t.fresh(now) {
+		return false
 	}
 	// A record for a partition that does not exist stops the first one: it has to stop something, and in a topic of this kind all
 	// records name their partition.
@@ -219,4 +245,5 @@ func (p *Publisher) routeEntry(t *topic, e entry, now time.Time) {
 		p.held++
 	}
 	p.kick(part)
+	return true
 }

@@ -134,7 +134,7 @@ func (h *harness) drain(limit time.Duration) {
 	}
 	s := h.p.Stats()
 	if len(s.Halted) > 0 && !h.halted || s.InFlightRecords != s.HeldRecords {
-		h.t.Fatalf("drained: %+v, halted %v", s, s.Halted)
+		h.t.Fatalf("drained, halted %v: %+v", s.Halted, s)
 	}
 }
 

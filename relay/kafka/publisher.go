@@ -170,7 +170,7 @@ func (p *Publisher) Publish(ctx context.Context, rec *router.Record, seq uint64)
 		now = time.Now()
 	}
 	if reason, err := t.check(rec.Key, s.body, rec.TimestampMillis, rec.Partition, now); err != nil {
-		if time.Since(t.knownAt) < freshEnough {
+		if t.fresh(time.Now()) {
 			return p.poison(reason, err, rec, s, seq)
 		}
 		t.checking = true

@@ -52,7 +52,7 @@ type topic struct {
 
 	limits   limits
 	limitsAt time.Time // when limits were read, zero = not yet
-	knownAt  time.Time // when metadata and limits were last confirmed
+	metaAt   time.Time // when the partitions were read
 
 	unrouted []*batch
 	routed   int // records in partitions
@@ -75,6 +75,11 @@ type topic struct {
 // open tells whether a record may go to its partition at once.
 func (t *topic) open() bool {
 	return len(t.parts) > 0 && t.grown == 0 && len(t.unrouted) == 0 && !t.limitsAt.IsZero()
+}
+
+// fresh tells whether the topic is known well enough to refuse a record.
+func (t *topic) fresh(now time.Time) bool {
+	return now.Sub(t.metaAt) < freshEnough && now.Sub(t.limitsAt) < freshEnough
 }
 
 // batchLimit is the size that a batch of this topic may have before compression.

@@ -457,6 +457,42 @@ func TestLimitThatShrinksFindsTheGuiltyRecord(t *testing.T) {
 	}
 }
 
+// A topic's limit was raised: what was known of it before does not make a record poison.
+func TestOldKnowledgeDoesNotRefuse(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic := k.NewTopic(t, 1, map[string]string{"max.message.bytes": "2000"})
+	admin, err := k.Admin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = admin.Close() }()
+	h := start(t, k.Addrs(), nil)
+	h.publish(topic, 1, 1)
+	h.drain(10 * time.Second)
+	large := "9000"
+	if err := admin.AlterConfig(sarama.TopicResource, topic, map[string]*string{"max.message.bytes": &large}, false); err != nil {
+		t.Fatal(err)
+	}
+	growTopic(t, k.Addrs(), topic, 3)
+	h.p.Age(topic, time.Minute)
+	h.seq++
+	r := record(topic, "k", h.seq)
+	r.Value = append(r.Value, make([]byte, 5000)...)
+	h.send(r)
+	h.publish(topic, 1, 10)
+	h.drain(10 * time.Second)
+	h.p.Age(topic, time.Minute)
+	h.seq++
+	r = record(topic, "k", h.seq)
+	r.Partition = 2
+	h.send(r)
+	h.drain(10 * time.Second)
+	if n := h.ackedCount(); n != 13 {
+		t.Errorf("%d acknowledged", n)
+	}
+}
+
 func TestTopicLabelsAreBounded(t *testing.T) {
 	t.Parallel()
 	_, brokers := fake(t, kfake.SeedTopics(1, "a", "b", "c", "d"))
