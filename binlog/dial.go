@@ -92,21 +92,23 @@ func (l Login) dial(ctx context.Context, secure bool) (*Conn, error) {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: timeout, KeepAlive: 15 * time.Second}).DialContext
 	}
-	conn, err := client.ConnectWithDialer(ctx, network(l.Address), l.Address, l.User, password, "", func(ctx context.Context, network, address string) (net.Conn, error) {
-		nc, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		c.net = nc
-		c.stop = context.AfterFunc(ctx, func() { nc.Close() })
-		// The library's context covers the dial only: without a deadline a frozen server would hold the handshake for ever.
-		return nc, nc.SetDeadline(time.Now().Add(timeout))
-	}, func(lc *client.Conn) error {
-		lc.SetAttributes(map[string]string{"program_name": l.Program})
-		if cfg != nil {
-			lc.SetTLSConfig(cfg)
-		}
-		return nil
+	conn, err := login(func() (*client.Conn, error) {
+		return client.ConnectWithDialer(ctx, network(l.Address), l.Address, l.User, password, "", func(ctx context.Context, network, address string) (net.Conn, error) {
+			nc, err := dial(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			c.net = nc
+			c.stop = context.AfterFunc(ctx, func() { nc.Close() })
+			// The library's context covers the dial only: without a deadline a frozen server would hold the handshake for ever.
+			return nc, nc.SetDeadline(time.Now().Add(timeout))
+		}, func(lc *client.Conn) error {
+			lc.SetAttributes(map[string]string{"program_name": l.Program})
+			if cfg != nil {
+				lc.SetTLSConfig(cfg)
+			}
+			return nil
+		})
 	})
 	if err != nil {
 		c.stop()
@@ -120,6 +122,20 @@ func (l Login) dial(ctx context.Context, secure bool) (*Conn, error) {
 	}
 	c.Conn = conn
 	return c, nil
+}
+
+// errAnswer is a panic of the library at an answer that it does not understand. It happens where a server refuses to give the key that encrypts
+// a password on a connection without TLS.
+var errAnswer = errors.New("the answer to the login is not understood")
+
+// login calls the library and survives it.
+func login(connect func() (*client.Conn, error)) (c *client.Conn, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c, err = nil, fmt.Errorf("%w: %v", errAnswer, p)
+		}
+	}()
+	return connect()
 }
 
 func network(address string) string {
@@ -165,6 +181,8 @@ func (e *ConnectError) Error() string {
 		return fmt.Sprintf("connecting to MySQL at %s: %s; check %s", e.Address, setting, setting.key)
 	case errors.As(e.Err, &my):
 		return e.refusal(my)
+	case errors.Is(e.Err, errAnswer):
+		return fmt.Sprintf("MySQL at %s takes no password for user %q without encryption; set source.tls.mode to required or stricter", e.Address, e.User)
 	case errors.As(e.Err, &dns):
 		return fmt.Sprintf("MySQL host %q cannot be found: %s; check source.address", dns.Name, dns.Err)
 	case errors.Is(e.Err, syscall.ECONNREFUSED):
@@ -217,7 +235,7 @@ func (e *ConnectError) Lasting() bool {
 	case errors.As(e.Err, &dns):
 		return dns.IsNotFound
 	}
-	return isNoTLS(e.Err) || isCertificate(e.Err)
+	return isNoTLS(e.Err) || isCertificate(e.Err) || errors.Is(e.Err, errAnswer)
 }
 
 func isCertificate(err error) bool {
