@@ -22,7 +22,8 @@ WORKDIR /var/lib/outbox-relay
 # The checkpoint has to outlive the container, and a transaction larger than the buffer is spooled here.
 VOLUME /var/lib/outbox-relay
 EXPOSE 9733
-# Asks the running relay over its own HTTP address; needs no shell.
+# Asks the running relay over its own HTTP address, which it reads from the configuration: mount that at /etc/outbox-relay/outbox-relay.yaml,
+# or name another place in OUTBOX_RELAY__CONFIG_FILE. It needs no shell.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["/usr/local/bin/outbox-relay", "status"]
 ENTRYPOINT ["/usr/local/bin/outbox-relay"]
 CMD ["run"]
