@@ -28,10 +28,8 @@ func (q *source) tables(ctx context.Context) {
 
 func (q *source) table(ctx context.Context, rules *router.Router, name router.TableName) {
 	label := "table " + name.String()
-	if q.server.FoldCase && strings.ToLower(name.Schema+name.Name) != name.Schema+name.Name {
-		q.add(Failed, label, "the server stores names of tables in lower case (lower_case_table_names), so no table is ever called %s", name).
-			do("write the name in lower case in the configuration")
-		return
+	if q.server.FoldCase {
+		name = router.TableName{Schema: strings.ToLower(name.Schema), Name: strings.ToLower(name.Name)}
 	}
 	if _, err := q.ask(ctx, "SELECT 1 FROM "+quoteName(name.Schema)+"."+quoteName(name.Name)+" LIMIT 0"); err != nil {
 		q.noTable(label, name, err)
