@@ -9,6 +9,7 @@ FUZZTIME  ?= 20s
 KILLS     ?= 200
 ROUNDS    ?= 20
 SEED      ?= 1
+BENCH     ?= drain
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT    ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 LDFLAGS   := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
@@ -78,8 +79,8 @@ faults: ## Kill, freeze and cut off the servers under load and judge every row [
 	$(GO) run ./internal/e2e/cmd/campaign faults -rounds $(ROUNDS) -seed $(SEED)
 
 .PHONY: bench
-bench: ## Measure drain, CPU per row and start against a plain relay of go-mysql and sarama
-	$(GO) run ./internal/bench
+bench: ## Measure against a plain relay of go-mysql and sarama [BENCH=drain, or memory, skip, decode]
+	$(GO) run ./internal/bench $(BENCH)
 
 .PHONY: clean
 clean: ## Remove what the build made; the cache of servers and tools stays
