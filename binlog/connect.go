@@ -45,6 +45,10 @@ func (r *Reader) connect(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if errors.Is(err, errNotAllowed) {
+			r.failures = 0
+			continue
+		}
 		err = classify(err, l.Address, l.User)
 		r.setStatus(func(s *Status) { s.LastError = err })
 		var c *ConnectError
@@ -61,6 +65,9 @@ func (r *Reader) connect(ctx context.Context) error {
 		}
 	}
 }
+
+// errNotAllowed ends an attempt to connect while Options.Allowed gives false.
+var errNotAllowed = errors.New("a dump is not allowed now")
 
 func (r *Reader) attempt(ctx context.Context, l Login) error {
 	c, err := Dial(ctx, l)
@@ -98,6 +105,10 @@ func (r *Reader) startDump(ctx context.Context, c *Conn, address string) error {
 	}
 	if _, err := c.Execute(r.sessionVariables()); err != nil {
 		return fmt.Errorf("setting up the dump session: %w", err)
+	}
+	// Asked again, right before the dump: connecting takes as long as a freeze of this process or of the server does.
+	if !r.o.Allowed() {
+		return errNotAllowed
 	}
 	c.ResetSequence()
 	if err := c.WritePacket(append(make([]byte, 4), r.dumpCommand()...)); err != nil {

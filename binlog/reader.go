@@ -41,6 +41,9 @@ type Options struct {
 
 	// BeforeWait, if not nil, is called before every wait for the server: what the caller has gathered should go out now.
 	BeforeWait func()
+	// Allowed, if not nil, is asked before each dump: the server ends an older dump of the same name for a newer one, so whoever may not act
+	// for the name must not ask for one. While it gives false, Next waits and asks again soon. It must not block.
+	Allowed    func() bool
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // may be nil
 }
@@ -113,6 +116,8 @@ const (
 	// behindLimit is how long a server may lack transactions that it has sent before: they reach gtid_executed a moment after the stream.
 	behindLimit = 10 * time.Second
 	maxCorrupt  = 3
+	// allowedPause is between two questions whether a dump is allowed.
+	allowedPause = 50 * time.Millisecond
 )
 
 // New checks the options. It connects to nothing.
@@ -128,6 +133,9 @@ func New(o Options) (*Reader, error) {
 	}
 	if o.BeforeWait == nil {
 		o.BeforeWait = func() {}
+	}
+	if o.Allowed == nil {
+		o.Allowed = func() bool { return true }
 	}
 	r := &Reader{
 		o: o, log: o.Logger, metrics: newMetrics(o.Registerer), replica: ReplicaUUID(o.Name), serverID: o.ServerID,
@@ -261,14 +269,24 @@ func (r *Reader) disconnect(err error) {
 	}
 }
 
-// pause waits before the next attempt to connect: nothing the first time, then longer and longer.
+// pause waits before the next attempt to connect: nothing the first time, then longer and longer, and in any case until it is allowed.
 func (r *Reader) pause(ctx context.Context) error {
 	r.failures++
-	if r.failures == 1 {
-		return ctx.Err()
+	if r.failures > 1 {
+		d := min(minBackoff<<min(r.failures-2, 10), maxBackoff)
+		if err := r.sleep(ctx, d/2+rand.N(d)); err != nil {
+			return err
+		}
 	}
-	d := min(minBackoff<<min(r.failures-2, 10), maxBackoff)
-	d = d/2 + rand.N(d)
+	for !r.o.Allowed() {
+		if err := r.sleep(ctx, allowedPause); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (r *Reader) sleep(ctx context.Context, d time.Duration) error {
 	r.o.BeforeWait()
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,7 +30,7 @@ type LeaseState struct {
 	Held bool
 	// Term counts how often it was acquired. Between two terms another instance may have been active.
 	Term uint64
-	// Other is true when another session was seen holding it.
+	// Other is true when another instance was seen holding it.
 	Other bool
 	Err   error // why the last attempt failed
 }
@@ -50,9 +51,12 @@ type mysqlLease struct {
 	name      string
 	log       *slog.Logger
 
-	mu      sync.Mutex
-	state   LeaseState
-	until   time.Time
+	mu    sync.Mutex
+	state LeaseState
+	until time.Time
+	// own are the latest connections of this instance, with their servers. The server may not know yet that one of them is gone, and give it
+	// the lock or keep it for it. Used by Run only.
+	own     []string
 	changed chan struct{}
 }
 
@@ -131,6 +135,14 @@ func (l *mysqlLease) hold(ctx context.Context, login binlog.Login) (held bool, e
 	if _, err := c.Query(ctx, leaseTTL, fmt.Sprintf("SET SESSION wait_timeout = %d", int(leaseTTL.Seconds()))); err != nil {
 		return false, fmt.Errorf("setting up the activity lock on %s: %w", login.Address, err)
 	}
+	id, err := c.Query(ctx, leaseTTL, "SELECT CONNECTION_ID()")
+	if err != nil {
+		return false, fmt.Errorf("setting up the activity lock on %s: %w", login.Address, err)
+	}
+	l.own = append(l.own, login.Address+" "+id)
+	if len(l.own) > 100 {
+		l.own = l.own[1:]
+	}
 	lock := quote(l.name)
 	for {
 		sent := time.Now()
@@ -145,7 +157,12 @@ func (l *mysqlLease) hold(ctx context.Context, login binlog.Login) (held bool, e
 			})
 			break
 		}
-		l.set(func() { l.state = LeaseState{Term: l.state.Term, Other: true} })
+		holder, err := c.Query(ctx, leaseTTL, "SELECT COALESCE(IS_USED_LOCK("+lock+"), 0)")
+		if err != nil {
+			return false, fmt.Errorf("asking for the activity lock on %s: %w", login.Address, err)
+		}
+		other := holder != "0" && !slices.Contains(l.own, login.Address+" "+holder)
+		l.set(func() { l.state = LeaseState{Term: l.state.Term, Other: other} })
 	}
 	return true, l.keep(ctx, c, login.Address, lock)
 }

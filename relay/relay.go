@@ -50,6 +50,12 @@ type SinkStats struct {
 	LastError string
 }
 
+// SourceHooks connect a source to its session. They are safe to call from any goroutine and do not block.
+type SourceHooks struct {
+	BeforeWait func()      // called before a wait for the server: what was gathered goes out
+	Allowed    func() bool // asked before the source begins to read in the relay's name
+}
+
 // SinkHooks connect a sink to its session. All are safe to call from any goroutine and none blocks.
 type SinkHooks struct {
 	Acked    func(seqs []uint64) // one element per acknowledged record
@@ -71,7 +77,7 @@ type Options struct {
 	FirstPosition func(ctx context.Context) (*gtid.Set, error)
 	// AddedTables judges tables that a checkpoint does not know; an error refuses to run.
 	AddedTables func(added []string) error
-	OpenSource  func(start *gtid.Set, beforeWait func(), reg prometheus.Registerer) (Source, error)
+	OpenSource  func(start *gtid.Set, hooks SourceHooks, reg prometheus.Registerer) (Source, error)
 	OpenSink    func(hooks SinkHooks, reg prometheus.Registerer) (Sink, error)
 
 	SaveInterval  time.Duration

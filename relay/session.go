@@ -184,7 +184,7 @@ func (s *session) open() error {
 	if s.sink, err = s.o.OpenSink(SinkHooks{Acked: s.acked, Poisoned: s.poisoned, Allowed: s.allowed}, s.reg); err != nil {
 		return err
 	}
-	s.source, err = s.o.OpenSource(s.tracker.Position().Set, s.sink.Flush, s.reg)
+	s.source, err = s.o.OpenSource(s.tracker.Position().Set, SourceHooks{BeforeWait: s.sink.Flush, Allowed: s.allowed}, s.reg)
 	return err
 }
 
@@ -273,11 +273,16 @@ func (s *session) stand(ctx, work context.Context, h *HaltError) error {
 	return s.lastSave()
 }
 
-// guard watches the lease. When it was lost and is held again, the store tells whether another instance was active meanwhile.
+// guard watches the lease. When another instance holds it, the session ends. When it was lost and is held again, the store tells whether
+// another instance was active meanwhile.
 func (s *session) guard(ctx context.Context) {
 	for {
 		changed := s.o.Lease.Changed()
 		l := s.o.Lease.State()
+		if l.Other {
+			s.end(errTakenOver)
+			return
+		}
 		if l.Held && l.Term != s.confirmed.Load() {
 			switch err := s.confirm(ctx); {
 			case errors.Is(err, errTakenOver):
