@@ -23,7 +23,10 @@ func TestRecordsArriveByteForByte(t *testing.T) {
 	for _, codec := range []string{"none", "zstd"} {
 		t.Run(codec, func(t *testing.T) {
 			t.Parallel()
-			topic := k.NewTopic(t, 1, map[string]string{"message.timestamp.after.max.ms": "9223372036854775807"})
+			topic := k.NewTopic(t, 1, map[string]string{
+				"message.timestamp.after.max.ms": "9223372036854775807",
+				"retention.ms":                   "-1", // some records are from 1970
+			})
 			h := start(t, k.Addrs(), func(o *kafka.Options) { o.Compression, o.MaxBatch = codec, 20_000 })
 			rng := rand.New(rand.NewPCG(1, 2))
 			var want []delivered
