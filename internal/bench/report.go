@@ -28,6 +28,18 @@ func medianOf[R any](runs []R, figure func(R) float64) float64 {
 	return median(values)
 }
 
+// least takes the smallest figure of the runs; 0 without any.
+func least[R any](runs []R, figure func(R) float64) float64 {
+	var values []float64
+	for _, r := range runs {
+		values = append(values, figure(r))
+	}
+	if len(values) == 0 {
+		return 0
+	}
+	return slices.Min(values)
+}
+
 // line is one figure of the report. A line without a verdict informs only.
 type line struct {
 	name            string

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -36,7 +37,8 @@ var skipStreams = []skipStream{
 
 func skipCommand(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("skip", flag.ContinueOnError)
-	rounds := flags.Int("rounds", 5, "runs of each reader")
+	rounds := flags.Int("rounds", 7, "runs of each reader, after a first one that does not count")
+	profiles := flags.String("cpuprofile", "", "folder for CPU profiles of the readers, one per run")
 	part := flags.Float64("part", 1, "part of the rows to write, for a quick look")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -57,6 +59,15 @@ func skipCommand(ctx context.Context, args []string, out io.Writer) error {
 	if _, err := db.ExecContext(ctx, singlesProcedure); err != nil {
 		return err
 	}
+	b := skipBench{servers: s}
+	if *profiles != "" {
+		if b.profiles, err = filepath.Abs(*profiles); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(b.profiles, 0o755); err != nil {
+			return err
+		}
+	}
 	var missed error
 	for _, stream := range skipStreams {
 		stream.transactions = max(writers, int(float64(stream.transactions)**part)/writers*writers)
@@ -67,7 +78,7 @@ func skipCommand(ctx context.Context, args []string, out io.Writer) error {
 		if err := stream.write(ctx, s, stream.transactions); err != nil {
 			return err
 		}
-		results, err := readAll(ctx, s, stream, *rounds)
+		results, err := b.readAll(ctx, stream, *rounds)
 		if err != nil {
 			return err
 		}
@@ -127,12 +138,18 @@ func writeBulk(ctx context.Context, s *servers, transactions int) error {
 
 var readers = []string{"count", "crc", "reader"}
 
+// skipBench reads the streams of its servers.
+type skipBench struct {
+	*servers
+	profiles string // folder for profiles; empty for none
+}
+
 // readAll lets the readers read the stream in turn, after a first run that only fills the page cache.
-func readAll(ctx context.Context, s *servers, stream skipStream, rounds int) (map[string][]readRun, error) {
+func (b skipBench) readAll(ctx context.Context, stream skipStream, rounds int) (map[string][]readRun, error) {
 	results := map[string][]readRun{}
 	for round := 0; round <= rounds; round++ {
 		for _, how := range readers {
-			r, err := readOnce(ctx, s, stream, how)
+			r, err := b.readOnce(ctx, stream, how, round)
 			if err != nil {
 				return nil, err
 			}
@@ -144,14 +161,17 @@ func readAll(ctx context.Context, s *servers, stream skipStream, rounds int) (ma
 	return results, nil
 }
 
-func readOnce(ctx context.Context, s *servers, stream skipStream, how string) (r readRun, err error) {
+func (b skipBench) readOnce(ctx context.Context, stream skipStream, how string, round int) (r readRun, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return r, err
 	}
 	var printed bytes.Buffer
-	c, err := startChild(ctx, how, s.Pids, nil, &printed, self, "read", "-how", how, "-mysql", s.MySQL, "-start", s.Start,
-		"-transactions", strconv.Itoa(stream.transactions), "-dir", s.dir)
+	args := []string{"read", "-how", how, "-mysql", b.MySQL, "-start", b.Start, "-transactions", strconv.Itoa(stream.transactions), "-dir", b.dir}
+	if b.profiles != "" {
+		args = append(args, "-cpuprofile", filepath.Join(b.profiles, fmt.Sprintf("%s-%d-%d.pprof", how, stream.transactions, round)))
+	}
+	c, err := startChild(ctx, how, b.Pids, nil, &printed, self, args...)
 	if err != nil {
 		return r, err
 	}
@@ -169,12 +189,12 @@ func reportSkip(out io.Writer, stream skipStream, results map[string][]readRun) 
 			others = append(others, r.Others)
 		}
 	}
-	fmt.Fprintf(out, "skipping %d %s of a foreign table; medians of %d runs; others kept %.2f cores busy\n", stream.transactions, stream.name, len(results["count"]), median(others))
+	fmt.Fprintf(out, "skipping %d %s of a foreign table; best of %d runs (they are short, and all that disturbs one makes it longer); others kept %.2f cores busy\n", stream.transactions, stream.name, len(results["count"]), median(others))
 	rate := func(how string) float64 {
-		return medianOf(results[how], func(r readRun) float64 { return float64(stream.transactions) / r.Seconds })
+		return float64(stream.transactions) / least(results[how], func(r readRun) float64 { return r.Seconds })
 	}
 	cpu := func(how string) float64 {
-		return medianOf(results[how], func(r readRun) float64 { return r.CPU.Seconds() * 1e6 / float64(stream.transactions) })
+		return least(results[how], func(r readRun) float64 { return r.CPU.Seconds() }) * 1e6 / float64(stream.transactions)
 	}
 	lines := []line{{name: "figure", baseline: "count packets", relay: "relay's reader", ratio: "ratio", target: "target"}}
 	r := rate("reader") / rate("count")

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"runtime/pprof"
 	"strconv"
 	"time"
 
@@ -33,12 +35,24 @@ func readCommand(ctx context.Context, args []string, out io.Writer) error {
 	how := flags.String("how", "count", "count, crc or reader")
 	dir := flags.String("dir", "", "folder for spool files")
 	transactions := flags.Int("transactions", 0, "transactions to read")
+	profile := flags.String("cpuprofile", "", "file for a CPU profile")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	set, err := gtid.ParseSet(*start)
 	if err != nil {
 		return err
+	}
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
 	}
 	var took time.Duration
 	switch *how {
