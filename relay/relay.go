@@ -47,7 +47,9 @@ type SinkStats struct {
 	OldestAge time.Duration // how long the oldest of them waits; 0 without one
 	Connected []string      // brokers that records can go to; nil where there are none by design
 	Stalled   []string      // sentences: a topic and why it stands still
-	LastError string
+	// Unreachable is why the sink could not work at all since it began; empty once it could.
+	Unreachable string
+	LastError   string
 }
 
 // SourceHooks connect a source to its session. They are safe to call from any goroutine and do not block.

@@ -172,8 +172,12 @@ func (s *session) unready(now time.Time, src binlog.Status, sink SinkStats, c Ch
 		return CauseHalted, halt.Error()
 	case !src.Connected && now.Sub(src.Since) > patience:
 		return CauseSource, fmt.Sprintf("no source since %s: %s", src.Since.UTC().Format(time.RFC3339), Sentence(src.LastError))
+	case !src.Connected && src.Address == "":
+		return CauseStarting, "starting: connecting to the source"
 	case sink.Records > 0 && len(sink.Connected) == 0 && sink.Connected != nil && sink.OldestAge > patience:
 		return CauseKafka, "Kafka cannot be reached: " + sink.LastError + "; check kafka.brokers and that the brokers run"
+	case sink.Unreachable != "" && now.Sub(s.started) > patience:
+		return CauseKafka, "Kafka cannot be used: " + sink.Unreachable + "; check kafka.brokers, kafka.tls, kafka.sasl and that the brokers run"
 	case len(sink.Stalled) > 0:
 		return CauseTopic, sink.Stalled[0]
 	case sink.Records > 0 && sink.OldestAge > stuckAfter && now.Sub(lastAck) > stuckAfter:

@@ -174,12 +174,17 @@ func (s *site) awaitReadyz(c *child, code int, part string) {
 // awaitLog waits until the log holds part.
 func (c *child) awaitLog(part string) {
 	c.t.Helper()
+	c.await(&c.err, part)
+}
+
+func (c *child) await(o *output, part string) {
+	c.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if strings.Contains(c.err.String(), part) {
+		if strings.Contains(o.String(), part) {
 			return
 		}
 	}
-	c.t.Fatalf("the log does not say %q:\n%s", part, c.err.String())
+	c.t.Fatalf("it does not say %q:\n%s\n%s", part, o.String(), c.err.String())
 }
 
 func (s *site) get(path string) (int, string) {

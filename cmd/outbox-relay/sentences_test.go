@@ -335,10 +335,10 @@ func TestSentencesAboutRowsAndTopics(t *testing.T) {
 	t.Run("Kafka unreachable", func(t *testing.T) {
 		s := newSite(t, rules(m.Addr(), nothingListens, db+".o", ""))
 		c := s.start("run", "--set", "source.heartbeat=100ms")
-		s.awaitReadyz(c, 200, "active")
+		s.awaitReadyz(c, 503, "Kafka cannot be used: ") // with nothing to publish too
+		c.awaitLog(nothingListens + ": connect: connection refused; check kafka.brokers, kafka.tls, kafka.sasl and that the brokers run")
 		mysqlExec(t, m, insert)
 		s.awaitReadyz(c, 503, "Kafka cannot be reached: ")
-		c.awaitLog("; check kafka.brokers and that the brokers run")
 		if code := c.stop(); code != 0 {
 			t.Errorf("exit code %d after SIGTERM", code)
 		}
@@ -361,7 +361,7 @@ func TestSentenceOfASecondRelay(t *testing.T) {
 	t.Parallel()
 	m := sandbox.SharedMySQL(t)
 	db := m.NewDatabase(t)
-	s := newSite(t, rules(m.Addr(), nothingListens, db+".o", ""))
+	s := newSite(t, rules(m.Addr(), sandbox.SharedKafka(t).Addrs()[0], db+".o", ""))
 	c := s.start("run")
 	s.awaitReadyz(c, 200, "active")
 	var wg sync.WaitGroup

@@ -21,6 +21,9 @@ type Stats struct {
 	Halted []*PoisonError
 	// Connected are the addresses of brokers that records can go to right now.
 	Connected []string
+	// NoProducerID is why no broker has given a producer id yet, which is the first thing asked of the cluster; empty before the first
+	// attempt has failed and once there is one.
+	NoProducerID string
 	// LastError is the newest failure, nil if there was none since the start. It may be healed long since.
 	LastError   error
 	LastErrorAt time.Time
@@ -43,7 +46,7 @@ func (p *Publisher) Stats() Stats {
 	now := time.Now()
 	s := Stats{
 		InFlightRecords: p.outstanding, InFlightBytes: p.chunks.used, HeldRecords: p.held,
-		LastError: p.lastErr, LastErrorAt: p.lastErrAt,
+		NoProducerID: p.noProducerID, LastError: p.lastErr, LastErrorAt: p.lastErrAt,
 	}
 	for _, t := range p.topics {
 		waiting := len(t.unrouted) > 0
