@@ -62,6 +62,9 @@ type Tracker struct {
 	records int
 	// extra is the sum of len(more) over the ring.
 	extra int
+
+	// observe is told about done transactions with records; may be nil.
+	observe func(commitMicros int64)
 }
 
 // entry is a transaction in flight. The entry at the head of the ring is never
@@ -143,6 +146,12 @@ type Position struct {
 func NewTracker(start *gtid.Set) *Tracker {
 	return &Tracker{set: *start.Clone(), first: 1, ring: make([]entry, minRing)}
 }
+
+// Observe sets f to be called with the commit time of each transaction with
+// records that is done, in their order. It is called under the Tracker's lock:
+// it must be short and must not call the Tracker. Call Observe before anything
+// else.
+func (t *Tracker) Observe(f func(commitMicros int64)) { t.observe = f }
 
 // Begin opens a transaction and returns its sequence number: 1, 2, 3 and so on
 // in the order of calls. It copies tx.Ranges, which must not be empty. The
@@ -290,6 +299,9 @@ func (t *Tracker) advance() Advance {
 		}
 		t.extra -= len(e.more)
 		t.last = e.at
+		if e.published && t.observe != nil {
+			t.observe(e.at.commitMicros)
+		}
 		if !e.own {
 			t.generation++
 		}

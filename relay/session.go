@@ -84,6 +84,9 @@ func (s *session) load(ctx context.Context) error {
 	}
 	s.token = c.FencingToken + 1
 	s.tracker = checkpoint.NewTracker(c.GTIDSet)
+	s.tracker.Observe(func(commitMicros int64) {
+		s.metrics.publishSeconds.Observe(float64(max(s.lastAck.Load()-commitMicros, 0)) / 1e6)
+	})
 	s.confirmed.Store(s.term)
 	s.saved.file, s.saved.pos = c.BinlogFile, c.BinlogPosition
 	// Storing the token now fences whoever was active before.
@@ -191,8 +194,8 @@ func (s *session) open() error {
 // acked is called by the sink for acknowledged records.
 func (s *session) acked(seqs []uint64) {
 	s.o.Points.hit(PointAcked)
+	s.lastAck.Store(time.Now().UnixMicro()) // before the tracker, which takes it as the time of what becomes done
 	a := s.tracker.Acked(seqs)
-	s.lastAck.Store(time.Now().UnixMicro())
 	s.advanced(a)
 }
 
