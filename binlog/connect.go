@@ -136,6 +136,7 @@ func (r *Reader) startDump(ctx context.Context, c *Conn, address string) error {
 func (r *Reader) compare(ctx context.Context, c *Conn, s *Server) error {
 	for deadline := time.Now().Add(behindLimit); ; {
 		missing := gtid.Minus(r.seen, s.Executed)
+		r.metrics.diverged.Set(float64(missing.Count()))
 		if missing.IsEmpty() {
 			break
 		}
@@ -161,7 +162,9 @@ func (r *Reader) compare(ctx context.Context, c *Conn, s *Server) error {
 			return fmt.Errorf("gtid_executed of %s: %w", s.Address, err)
 		}
 	}
-	if gap := gtid.Minus(s.Purged, r.seen); !gap.IsEmpty() {
+	gap := gtid.Minus(s.Purged, r.seen)
+	r.metrics.gap.Set(float64(gap.Count()))
+	if !gap.IsEmpty() {
 		return &SourceError{
 			Reason: ReasonPurged, Hint: "outbox rows of these transactions were not published; see on_gap",
 			Detail: fmt.Sprintf("the server at %s has purged binlogs that the relay has not read; missing are %s", s.Address, gap),

@@ -11,6 +11,8 @@ type metrics struct {
 	connected      prometheus.Gauge
 	spooled        prometheus.Gauge
 	xaPending      prometheus.Gauge
+	gap            prometheus.Gauge
+	diverged       prometheus.Gauge
 	statementsSeen prometheus.Counter
 	unknownXA      prometheus.Counter
 }
@@ -24,11 +26,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		connected:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "outbox_relay_source_connected", Help: "1 while a replication connection stands."}),
 		spooled:        prometheus.NewGauge(prometheus.GaugeOpts{Name: "outbox_relay_spooled_bytes", Help: "Bytes of open transactions held on disk."}),
 		xaPending:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "outbox_relay_xa_pending", Help: "Prepared XA branches that wait for their end."}),
+		gap:            prometheus.NewGauge(prometheus.GaugeOpts{Name: "outbox_relay_gap_transactions", Help: "Transactions that the source had purged unread when it was compared last."}),
+		diverged:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "outbox_relay_diverged_transactions", Help: "Transactions read before that the source lacked when it was compared last."}),
 		statementsSeen: prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_ignored_statement_writes_total", Help: "Statement-format changes that may touch a watched database and were passed by, by on_statement_write."}),
 		unknownXA:      prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_skipped_xa_commits_total", Help: "XA commits of branches never seen that were passed by, by on_unknown_xa."}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.readBytes, m.transactions, m.ignored, m.connects, m.connected, m.spooled, m.xaPending, m.statementsSeen, m.unknownXA)
+		reg.MustRegister(m.readBytes, m.transactions, m.ignored, m.connects, m.connected, m.spooled, m.xaPending, m.gap, m.diverged, m.statementsSeen, m.unknownXA)
 	}
 	return m
 }
