@@ -20,8 +20,10 @@ const (
 
 // inflater reads the events of a compressed transaction one after the other, never the payload as a whole.
 type inflater struct {
-	zstd *zstd.Decoder
-	buf  []byte
+	zstd  *zstd.Decoder
+	buf   []byte
+	first [1]byte // of the next event, if ahead
+	ahead bool
 }
 
 func (i *inflater) close() {
@@ -60,15 +62,7 @@ func (r *Reader) payload(ev *raw) (*Transaction, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: payload: %w", errCorrupt, err)
 	}
-	tx, err := r.innerEvents(in)
-	if err != nil {
-		return nil, err
-	}
-	if err := ev.skip(); err != nil {
-		// The group has ended in the reader's books; only a halt keeps them straight.
-		return nil, r.stop(ReasonCorrupt, fmt.Sprintf("the compressed transaction at %s:%d is damaged", r.file, r.pos), "check the file with mysqlbinlog --verify-binlog-checksum", err)
-	}
-	return tx, nil
+	return r.innerEvents(in, ev)
 }
 
 // payloadReader parses the head of a payload and returns the packed bytes behind it.
@@ -91,42 +85,86 @@ func payloadReader(ev *raw) (io.Reader, event.PayloadHead, error) {
 	return rest, head, nil
 }
 
-func (r *Reader) innerEvents(in io.Reader) (*Transaction, error) {
+// innerEvents handles the events inside a payload. Before the last one ends the group, the rest of the payload is read and its checksum
+// compared: a group that has ended cannot be taken back when the connection is lost or the bytes turn out to be damaged.
+func (r *Reader) innerEvents(in io.Reader, payload *raw) (*Transaction, error) {
+	r.inflate.ahead = false
 	for {
 		ev, err := r.innerEvent(in)
-		if errors.Is(err, io.EOF) && r.group.open {
-			return nil, fmt.Errorf("%w: %w", errCorrupt, errUnfinished)
-		}
 		if errors.Is(err, io.EOF) {
-			return nil, nil
+			return nil, fmt.Errorf("%w: %w", errCorrupt, errUnfinished)
 		}
 		if err != nil {
 			return nil, err
 		}
-		if ev.Type == event.TypeTransactionPayload || !r.group.open {
-			return nil, r.stop(ReasonUnknownEvent, fmt.Sprintf("%s inside or behind a compressed transaction at %s:%d", ev.Type, r.file, r.pos), "report it with this part of the binlog", nil)
+		last := false
+		if mayEndGroup(&ev) {
+			if last, err = r.inflate.atEnd(in); err != nil {
+				return nil, err
+			}
+		}
+		if last {
+			if err := payload.skip(); err != nil {
+				return nil, err
+			}
+		}
+		if ev.Type == event.TypeTransactionPayload {
+			return nil, r.stopInside(ev.Type)
 		}
 		tx, err := r.handle(&ev)
-		if tx != nil || err != nil {
-			return tx, err
+		switch {
+		case err != nil:
+			return nil, err
+		case !r.group.open && !last:
+			return nil, r.stopInside(ev.Type)
+		case last && r.group.open:
+			return nil, fmt.Errorf("%w: %w", errCorrupt, errUnfinished)
+		case last:
+			return tx, nil
 		}
 	}
 }
 
+func (r *Reader) stopInside(t event.Type) error {
+	return r.stop(ReasonUnknownEvent, fmt.Sprintf("%s inside a compressed transaction, or with events behind it, at %s:%d", t, r.file, r.pos), "report it with this part of the binlog", nil)
+}
+
+// mayEndGroup reports whether the group may end with the event. None of these is large.
+func mayEndGroup(ev *raw) bool {
+	return ev.Big == nil && (ev.Type == event.TypeXID || ev.Type == event.TypeXAPrepare || ev.Type == event.TypeQuery)
+}
+
+// atEnd reports whether nothing follows, by reading one byte ahead.
+func (i *inflater) atEnd(in io.Reader) (bool, error) {
+	_, err := io.ReadFull(in, i.first[:])
+	if err == io.EOF {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%w: payload: %w", errCorrupt, err)
+	}
+	i.ahead = true
+	return false, nil
+}
+
 // innerEvent reads the next event inside a payload: no checksum, no log position. io.EOF after the last one.
 func (r *Reader) innerEvent(in io.Reader) (raw, error) {
-	buf := r.inflate.buf
-	if _, err := io.ReadFull(in, buf[:headerSize]); err != nil {
-		if errors.Is(err, io.EOF) {
+	i := r.inflate
+	buf, n := i.buf, 0
+	if i.ahead {
+		n, i.ahead = copy(buf, i.first[:]), false
+	}
+	if _, err := io.ReadFull(in, buf[n:headerSize]); err != nil {
+		if err == io.EOF && n == 0 {
 			return raw{}, err
 		}
-		return raw{}, fmt.Errorf("%w: payload: %w", errCorrupt, err)
+		return raw{}, fmt.Errorf("%w: payload: %w", errCorrupt, unexpected(err))
 	}
 	h, err := event.ParseHeader(buf[:headerSize])
 	if err != nil {
 		return raw{}, fmt.Errorf("%w: %w", errCorrupt, err)
 	}
-	n := int(h.Size) - headerSize
+	n = int(h.Size) - headerSize
 	if n > len(buf) {
 		return raw{Header: h, Big: &innerBody{in: in, left: n}}, nil
 	}
