@@ -179,9 +179,9 @@ func (l *rowLog) release() {
 }
 
 // hold shrinks a log that will be kept for long (a prepared XA branch): what is worth more than a quarter of the
-// memory limit goes to the file.
+// memory limit goes to the file, and so does anything once all logs together need more than half of it.
 func (l *rowLog) hold() error {
-	if int64(len(l.buf)) > l.mem.limit/4 || l.file != nil {
+	if int64(len(l.buf)) > l.mem.limit/4 || l.mem.used > l.mem.limit/2 || l.file != nil {
 		if err := l.flush(); err != nil {
 			return err
 		}
