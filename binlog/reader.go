@@ -65,7 +65,7 @@ type Reader struct {
 	file    string
 	pos     uint64
 	target  *gtid.Set // what was executed at connect; nil once all of it was read
-	settled bool      // the connection has given something new: its silence limit is the short one and its failure starts a fresh backoff
+	settled bool      // the connection has given something new: its silence limit is the short one
 
 	seen     *gtid.Set // every group read to its end, prepared XA branches included
 	group    group
@@ -80,7 +80,8 @@ type Reader struct {
 	pendingTime  int64
 	tx           Transaction
 	lent         *rowLog // log of a finished XA branch that tx walks
-	// failures counts failed attempts since the last progress; corrupt those by damaged bytes among them.
+	// failures counts failed attempts since a transaction was read to its end or the server had nothing to send; corrupt counts those by damaged
+	// bytes since a transaction was read to its end.
 	failures, corrupt int
 	refused           int // lasting refusals in a row, none before the first connect
 	everConnected     bool
@@ -243,13 +244,13 @@ func (r *Reader) judge(err error) error {
 	return classify(err, r.conn.address, r.o.Login.User)
 }
 
-// progress notes that the stream has given something new.
+// progress notes that the stream has begun to give something new. It forgives no failure: what a connection fails at again and again may lie
+// within the first transaction that it gives.
 func (r *Reader) progress() {
 	if r.settled {
 		return
 	}
 	r.settled = true
-	r.failures, r.corrupt = 0, 0
 	r.pk.limit = silentPeriods * r.o.Heartbeat
 	r.setStatus(func(s *Status) { s.Searching = false })
 }

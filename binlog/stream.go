@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"outbox-relay/binlog/event"
 	"outbox-relay/binlog/gtid"
@@ -148,6 +149,7 @@ func (r *Reader) formatDescription(body []byte) error {
 
 func (r *Reader) heartbeat() *Transaction {
 	r.progress()
+	r.failures = 0
 	if r.group.open {
 		return nil
 	}
@@ -276,22 +278,38 @@ func (r *Reader) commit(rows *rowLog) *Transaction {
 	return r.emitRows(rows)
 }
 
-// endGroup closes the group and counts it.
+// endGroup closes the group and counts it for the next step.
 func (r *Reader) endGroup() {
-	r.group.open = false
-	r.group.maps = r.group.maps[:0]
 	r.pendingCount++
 	r.pendingTime = r.group.commitMicros
+	r.closeGroup()
+}
+
+// closeGroup ends the group, which was read to its end: a connection made now goes on behind it.
+func (r *Reader) closeGroup() {
+	r.group.open = false
+	r.group.maps = r.group.maps[:0]
+	r.failures, r.corrupt = 0, 0
 	r.metrics.transactions.Inc()
 }
 
+// addPending puts g to the ranges of the next step. The binlog of a server with several sources alternates between few UUIDs, and numbers of
+// one of them may come out of order, so g is joined with its neighbours among the newest ranges: their order within a step has no meaning.
 func (r *Reader) addPending(g gtid.Range) {
 	if n := len(r.pending); n > 0 {
-		p := &r.pending[n-1]
-		if p.Last+1 == g.First && p.UUID == g.UUID && p.Tag == g.Tag {
+		if p := &r.pending[n-1]; p.Last+1 == g.First && p.UUID == g.UUID && p.Tag == g.Tag && n == 1 {
 			p.Last = g.Last
 			return
 		}
+	}
+	const newest = 16
+	for i := len(r.pending) - 1; i >= max(0, len(r.pending)-newest); i-- {
+		p := &r.pending[i]
+		if p.Last+1 != g.First && g.Last+1 != p.First || p.UUID != g.UUID || p.Tag != g.Tag {
+			continue
+		}
+		g.First, g.Last = min(p.First, g.First), max(p.Last, g.Last)
+		r.pending = slices.Delete(r.pending, i, i+1)
 	}
 	r.pending = append(r.pending, g)
 }

@@ -40,9 +40,7 @@ func (r *Reader) xaPrepare(body []byte) (*Transaction, error) {
 	// The position of this reader has the PREPARE, so that a reconnect does not read it again; the steps handed on do not,
 	// so that a restart does.
 	r.seen.Add(g.gtid)
-	g.open = false
-	g.maps = g.maps[:0]
-	r.metrics.transactions.Inc()
+	r.closeGroup()
 	return nil, nil
 }
 

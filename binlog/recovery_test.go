@@ -1,0 +1,193 @@
+package binlog_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"outbox-relay/binlog"
+	"outbox-relay/internal/sandbox"
+)
+
+// dialer gives the reader connections that wrap the real ones.
+func dialer(wrap func(net.Conn) net.Conn) func(*binlog.Options) {
+	return func(o *binlog.Options) {
+		o.Login.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			var d net.Dialer
+			c, err := d.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return wrap(c), nil
+		}
+	}
+}
+
+// damager spoils a word in whatever is read.
+type damager struct{ net.Conn }
+
+func (d damager) Read(p []byte) (int, error) {
+	n, err := d.Conn.Read(p)
+	copy(p, bytes.ReplaceAll(p[:n], []byte("spoil-me"), []byte("spoil-ed")))
+	return n, err
+}
+
+func TestBytesThatAreDamagedEachTimeStopTheReader(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sandbox.SharedMySQL(t), dialer(func(c net.Conn) net.Conn { return damager{c} }))
+	b.exec("INSERT INTO o(aggregate_id) VALUES ('first')", "INSERT INTO o(aggregate_id) VALUES ('spoil-me')")
+	equal(t, b.rows(1), "1 first NULL")
+	wantReason(t, <-next(b.ctx, b.reader), binlog.ReasonCorrupt, "3 times")
+}
+
+func TestStoredProgramsThatEndInStartTransactionPass(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sandbox.SharedMySQL(t), nil)
+	b.exec("CREATE PROCEDURE p() START TRANSACTION", "INSERT INTO o(aggregate_id) VALUES ('a')",
+		"CREATE TABLE c SELECT * FROM f", "INSERT INTO o(aggregate_id) VALUES ('b')")
+	equal(t, b.rows(2), "1 a NULL", "2 b NULL")
+}
+
+var errCutOff = errors.New("cut off")
+
+// payloadCutter loses the connection once, before the last bytes of the first large TRANSACTION_PAYLOAD.
+type payloadCutter struct {
+	net.Conn
+	done *bool
+	head []byte // of the packet, until its event header is complete
+	left int    // bytes of the packet that are still to come
+	cut  bool   // left counts towards the cut
+}
+
+func (c *payloadCutter) Read(p []byte) (int, error) {
+	const typePayload, tail = 40, 2
+	if c.cut && c.left == tail {
+		*c.done = true
+		c.Close()
+		return 0, errCutOff
+	}
+	if *c.done {
+		return c.Conn.Read(p)
+	}
+	if c.left == 0 || len(c.head) < 10 {
+		n, err := c.Conn.Read(p[:1]) // slowly, up to the type of the event
+		if n == 1 {
+			c.byte(p[0])
+		}
+		c.cut = len(c.head) == 10 && c.head[9] == typePayload && c.left > 600<<10
+		return n, err
+	}
+	most := c.left
+	if c.cut {
+		most -= tail
+	}
+	n, err := c.Conn.Read(p[:min(len(p), most)])
+	if c.left -= n; c.left == 0 {
+		c.head = c.head[:0]
+	}
+	return n, err
+}
+
+// byte takes one byte of a packet's head: length u24, number, status, timestamp u32, type.
+func (c *payloadCutter) byte(b byte) {
+	c.head = append(c.head, b)
+	if len(c.head) == 4 {
+		c.left = int(c.head[0]) | int(c.head[1])<<8 | int(c.head[2])<<16
+	}
+	if len(c.head) > 4 {
+		c.left--
+	}
+	if len(c.head) >= 4 && c.left == 0 {
+		c.head = c.head[:0]
+	}
+}
+
+func TestACutBeforeTheChecksumOfACompressedTransactionIsHealed(t *testing.T) {
+	t.Parallel()
+	done := false
+	b := newBench(t, sandbox.SharedMySQL(t), dialer(func(c net.Conn) net.Conn { return &payloadCutter{Conn: c, done: &done} }))
+	random := make([]byte, 800<<10)
+	rand.Read(random)
+	text := hex.EncodeToString(random)
+	b.exec("SET SESSION binlog_transaction_compression = ON",
+		"INSERT INTO o(payload) VALUES ('"+text+"')", "INSERT INTO o(aggregate_id) VALUES ('behind')")
+	got := b.rows(2)
+	if got[0] != "1 NULL "+text {
+		t.Errorf("the large row differs: %d bytes", len(got[0]))
+	}
+	equal(t, got[1:], "2 behind NULL")
+	if !done {
+		t.Error("the connection was never cut")
+	}
+}
+
+func TestManyPreparedBranchesGoToTheSpool(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	b := newBench(t, sandbox.SharedMySQL(t), func(o *binlog.Options) { o.Registerer = reg })
+	for i := range 20 { // each far below a quarter of the memory, together more than all of it
+		b.exec(fmt.Sprintf("XA START 'm%s%d'", b.name, i), "INSERT INTO o(payload) VALUES (REPEAT('x', 100000))",
+			fmt.Sprintf("XA END 'm%s%d'", b.name, i), fmt.Sprintf("XA PREPARE 'm%s%d'", b.name, i))
+	}
+	b.exec("INSERT INTO o(aggregate_id) VALUES ('behind')")
+	equal(t, b.rows(1), "21 behind NULL")
+	if spooled := gauge(t, reg, "outbox_relay_spooled_bytes"); spooled < 1_000_000 {
+		t.Errorf("%.0f bytes are spooled, all others are in memory", spooled)
+	}
+	for i := range 20 {
+		b.exec(fmt.Sprintf("XA COMMIT 'm%s%d'", b.name, i))
+	}
+	if got := b.rows(20); len(got[19]) < 100000 {
+		t.Errorf("the last row is %d bytes long", len(got[19]))
+	}
+}
+
+func gauge(t *testing.T, reg *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+func TestInterleavedSourcesGiveFewRanges(t *testing.T) {
+	t.Parallel()
+	m := sandbox.RunMySQL(t, sandbox.MySQLOptions{})
+	b := newBench(t, m, nil)
+	var statements []string
+	for i := 1; i <= 50; i++ {
+		for _, digit := range []string{"a", "b", "c"} {
+			n := i - 1 + i%2*2 // 2 1 4 3 6 5 …, as parallel appliers commit
+			statements = append(statements, fmt.Sprintf("SET GTID_NEXT='%s0000000-0000-0000-0000-000000000000:%d'", digit, n), "INSERT INTO f(v) VALUES ('x')")
+		}
+	}
+	b.exec(append(statements, "SET GTID_NEXT='AUTOMATIC'", "INSERT INTO o(aggregate_id) VALUES ('end')")...)
+	most := 0
+	for {
+		tx, err := b.reader.Next(b.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, len(tx.Ranges))
+		if tx.HasRows {
+			break
+		}
+	}
+	if most > 12 {
+		t.Errorf("a step has %d ranges for 3 sources", most)
+	}
+}
