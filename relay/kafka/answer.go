@@ -20,6 +20,9 @@ func (p *Publisher) complete(r *request, resp *sarama.ProduceResponse, err error
 	if i := slices.Index(s.requests, r); i >= 0 {
 		s.requests = slices.Delete(s.requests, i, i+1)
 	}
+	if resp != nil {
+		p.answeredAt = time.Now()
+	}
 	local := err != nil && isEncoding(err)
 	if err != nil && !local {
 		p.lost(s, r.link, err)
@@ -209,9 +212,7 @@ func (p *Publisher) refused(part *partition, v verdict, a *sarama.ProduceRespons
 	} else {
 		part.unnumber(b)
 	}
-	if v.reason == ReasonTooLarge {
-		p.wantLimits(part.topic)
-	}
+	p.wantLimits(part.topic) // they may have changed
 	if b.count == 1 {
 		reason := v.reason
 		if e := a.RecordErrors; len(e) > 0 && e[0].BatchIndexErrorMessage != nil {

@@ -18,6 +18,8 @@ const (
 	refreshGap   = 100 * time.Millisecond
 	controlRead  = 2 * time.Second
 	controlLimit = 2500 * time.Millisecond
+	// pingEvery is how long no broker may be heard of before one is asked for a sign of life.
+	pingEvery = 5 * time.Second
 	// controlTopics bounds the topics of one request.
 	controlTopics = 200
 )
@@ -31,8 +33,9 @@ type control struct {
 	// Of its goroutine.
 	link     *link
 	addr     string
-	next     int // index of the address to try
-	failures int
+	next     int       // index of the address to try
+	failures int       // rounds in a row
+	answered bool      // a broker has answered in this round
 	quiet    time.Time // no request before, after a failure
 }
 
@@ -100,6 +103,7 @@ func (c *control) run(ctx context.Context) {
 			timer.Reset(wait)
 			continue
 		}
+		c.answered = false
 		err := c.work(ctx)
 		if ctx.Err() != nil {
 			return
@@ -109,9 +113,10 @@ func (c *control) run(ctx context.Context) {
 			timer.Reset(time.Until(c.quiet))
 			continue
 		}
-		if at := c.nextAt(); !at.IsZero() {
-			timer.Reset(time.Until(at))
+		if c.answered {
+			c.failures = 0
 		}
+		timer.Reset(time.Until(c.nextAt()))
 	}
 }
 
@@ -131,13 +136,13 @@ func (c *control) fail(err error) {
 	}
 }
 
-// nextAt is when the next topic wants metadata.
+// nextAt is when the next topic wants metadata, or a sign of life is due.
 func (c *control) nextAt() time.Time {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
-	var at time.Time
+	at := c.p.answeredAt.Add(pingEvery)
 	for _, t := range c.p.topics {
-		if !t.refreshAt.IsZero() && (at.IsZero() || t.refreshAt.Before(at)) {
+		if !t.refreshAt.IsZero() && t.refreshAt.Before(at) {
 			at = t.refreshAt
 		}
 	}
@@ -157,7 +162,7 @@ func (c *control) work(ctx context.Context) error {
 	for {
 		due := c.due(time.Now())
 		if len(due) == 0 {
-			return noID
+			return errors.Join(noID, c.ping(ctx))
 		}
 		if err := c.refresh(ctx, due); err != nil {
 			p.mu.Lock()
@@ -168,6 +173,24 @@ func (c *control) work(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// ping asks a broker for a sign of life if none was heard of for a while, so that the loss of an idle cluster is seen.
+func (c *control) ping(ctx context.Context) error {
+	c.p.mu.Lock()
+	silence := time.Since(c.p.answeredAt)
+	c.p.mu.Unlock()
+	if silence < pingEvery {
+		return nil
+	}
+	err := c.call(ctx, func(b *sarama.Broker) error {
+		_, err := b.ApiVersions(&sarama.ApiVersionsRequest{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("asking for a sign of life: %w", err)
+	}
+	return nil
 }
 
 // due gives topics whose metadata is wanted by now, and takes the wish as fulfilled.
@@ -281,7 +304,10 @@ func (c *control) call(ctx context.Context, f func(*sarama.Broker) error) error 
 		c.drop()
 		return err
 	}
-	c.failures = 0
+	c.answered = true
+	c.p.mu.Lock()
+	c.p.answeredAt = time.Now()
+	c.p.mu.Unlock()
 	return nil
 }
 

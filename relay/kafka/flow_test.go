@@ -267,6 +267,25 @@ func TestStartStopStress(t *testing.T) {
 	}
 }
 
+// Without anything to send the state still tells whether Kafka is there.
+func TestNoticesTheLossOfAnIdleCluster(t *testing.T) {
+	t.Parallel()
+	cluster, brokers := fake(t, kfake.SeedTopics(1, "t"))
+	h := start(t, brokers, nil)
+	h.publish("t", 1, 1)
+	h.drain(5 * time.Second)
+	first := h.p.Stats().LastAnswer
+	if first.IsZero() {
+		t.Error("no answer after an acknowledgement")
+	}
+	h.awaitStats("a sign of life", 10*time.Second, func(s kafka.Stats) bool { return s.LastAnswer.After(first.Add(time.Second)) })
+	cluster.Close()
+	h.awaitStats("the loss", 10*time.Second, func(s kafka.Stats) bool { return s.LastError != nil })
+	if s := h.p.Stats(); s.LastErrorAt.Before(s.LastAnswer) {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestOptionsAreCheckedAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := kafka.New(kafka.Options{

@@ -50,6 +50,8 @@ type Publisher struct {
 	tasks   sync.WaitGroup // all goroutines besides Run's own
 	ended   chan struct{}
 
+	answeredAt time.Time // when a broker was heard of last
+
 	lastErr   error
 	lastErrAt time.Time
 

@@ -24,6 +24,9 @@ type Stats struct {
 	// NoProducerID is why no broker has given a producer id yet, which is the first thing asked of the cluster; empty before the first
 	// attempt has failed and once there is one.
 	NoProducerID string
+	// LastAnswer is when any broker answered last, zero if none has yet. One is asked when none was heard of for 5 s, so a time of more
+	// than 10 s ago means that Kafka cannot be reached, whether or not there is anything to send.
+	LastAnswer time.Time
 	// LastError is the newest failure, nil if there was none since the start. It may be healed long since.
 	LastError   error
 	LastErrorAt time.Time
@@ -46,7 +49,7 @@ func (p *Publisher) Stats() Stats {
 	now := time.Now()
 	s := Stats{
 		InFlightRecords: p.outstanding, InFlightBytes: p.chunks.used, HeldRecords: p.held,
-		NoProducerID: p.noProducerID, LastError: p.lastErr, LastErrorAt: p.lastErrAt,
+		NoProducerID: p.noProducerID, LastAnswer: p.answeredAt, LastError: p.lastErr, LastErrorAt: p.lastErrAt,
 	}
 	for _, t := range p.topics {
 		waiting := len(t.unrouted) > 0
