@@ -343,6 +343,14 @@ func (t *Tracker) grow() {
 	t.ring, t.head = ring, 0
 }
 
+// InFlight returns the number of transactions in the ring, a run without
+// records counted as one.
+func (t *Tracker) InFlight() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.count
+}
+
 // Position returns a snapshot. The set is cloned only if it changed since the
 // last call.
 func (t *Tracker) Position() Position {

@@ -84,7 +84,8 @@ func (p *pump) step(read, work context.Context, tx *binlog.Transaction) error {
 
 // waitRoom blocks while too many transactions are in flight: behind a stalled topic the tracker would grow without bound.
 func (p *pump) waitRoom(read context.Context) error {
-	for p.inFlight.Load() >= int64(p.o.MaxInFlight) {
+	// The tracker itself is asked: acknowledgements that come between this check and the wait leave their signal in room.
+	for p.tracker.InFlight() >= p.o.MaxInFlight {
 		p.sink.Flush()
 		select {
 		case <-p.room:

@@ -30,8 +30,7 @@ type session struct {
 
 	confirmed atomic.Uint64 // term under which nobody else can have been active since the last look into the store
 	room      chan struct{} // signalled when transactions in flight became fewer
-	inFlight  atomic.Int64
-	proof     atomic.Int64 // unix µs of the last proof of being caught up; 0 for none
+	proof     atomic.Int64  // unix µs of the last proof of being caught up; 0 for none
 	caughtUp  atomic.Bool
 	lastAck   atomic.Int64 // unix µs of the last acknowledgement
 
@@ -199,9 +198,8 @@ func (s *session) acked(seqs []uint64) {
 	s.advanced(a)
 }
 
-// advanced notes what a call to the tracker changed and wakes a pump that waits for room.
+// advanced wakes a pump that waits for room after a call to the tracker that made some.
 func (s *session) advanced(a checkpoint.Advance) {
-	s.inFlight.Store(int64(a.InFlight))
 	if a.Transactions > 0 {
 		select {
 		case s.room <- struct{}{}:

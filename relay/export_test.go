@@ -1,0 +1,34 @@
+package relay
+
+import (
+	"context"
+
+	"outbox-relay/binlog/gtid"
+	"outbox-relay/checkpoint"
+)
+
+// Room is the part of a session that bounds the transactions in flight.
+type Room struct {
+	pump    pump
+	tracker *checkpoint.Tracker
+}
+
+// NewRoom makes a Room for at most limit transactions.
+func NewRoom(limit int, sink Sink) *Room {
+	s := &session{Relay: &Relay{o: Options{MaxInFlight: limit}}, sink: sink, room: make(chan struct{}, 1), tracker: checkpoint.NewTracker(&gtid.Set{})}
+	return &Room{pump: pump{session: s}, tracker: s.tracker}
+}
+
+// Begin waits for room and opens a transaction with one record.
+func (r *Room) Begin(ctx context.Context, id gtid.Range) (seq uint64, err error) {
+	if err := r.pump.waitRoom(ctx); err != nil {
+		return 0, err
+	}
+	seq = r.tracker.Begin(checkpoint.Transaction{Ranges: []gtid.Range{id}})
+	r.tracker.Published(seq, 1)
+	return seq, nil
+}
+
+// Close closes it, and Acked acknowledges its record from another goroutine.
+func (r *Room) Close(seq uint64)    { r.pump.advanced(r.tracker.Close(seq)) }
+func (r *Room) Acked(seqs []uint64) { r.pump.acked(seqs) }
