@@ -92,12 +92,15 @@ func (l *mysqlLease) set(f func()) {
 
 func (l *mysqlLease) Run(ctx context.Context) error {
 	refused := 0 // lasting refusals in a row
+	at := 0      // index of the address to ask
 	for failures := 0; ; failures++ {
 		login := l.login
-		login.Address = l.addresses[failures%len(l.addresses)]
+		login.Address = l.addresses[at%len(l.addresses)]
 		held, err := l.hold(ctx, login)
 		if held {
-			failures = 0
+			failures = 0 // and again on the same server: the lock of another one would not keep a standby of the first from acting
+		} else {
+			at++
 		}
 		if ctx.Err() != nil {
 			l.set(func() { l.state = LeaseState{Term: l.state.Term} })
