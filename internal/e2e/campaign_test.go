@@ -1,0 +1,44 @@
+package e2e_test
+
+import (
+	"testing"
+	"time"
+
+	"outbox-relay/internal/e2e"
+	"outbox-relay/internal/sandbox"
+)
+
+// The short portion of the crash campaign, with a fixed seed.
+func TestCrashCampaign(t *testing.T) {
+	t.Parallel()
+	res, err := e2e.Crash(testContext(t), e2e.CrashOptions{
+		MySQL: sandbox.SharedMySQL(t), Kafka: sandbox.SharedKafka(t), Builder: builder, Kills: 15, Seed: 42, Load: e2e.Load{Rate: 300},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("\n%v", res)
+	if err := res.Err(); err != nil {
+		t.Error(err)
+	}
+	if res.Report.Duplicates == 0 {
+		t.Error("no kill caused a duplicate: nothing was killed in the middle of its work")
+	}
+}
+
+// The short portion of the fault campaign, with a fixed seed and freezes just longer than the relay's patience.
+func TestFaultCampaign(t *testing.T) {
+	t.Parallel()
+	o := e2e.FaultsOptions{
+		MySQL: sandbox.RunMySQL(t, sandbox.MySQLOptions{}), Kafka: sandbox.RunKafka(t, sandbox.KafkaOptions{}), Builder: builder,
+		Rounds: 1, Seed: 42, Load: e2e.Load{Rate: 100}, Freeze: 4 * time.Second, Progress: func(s string) { t.Log(s) },
+	}
+	res, err := e2e.Faults(testContext(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("\n%v", res)
+	if err := res.Err(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,545 @@
+-- Statements that must pass a relay unnoticed. Each is separated from the next by a line with two semicolons; {db} stands for the database of
+-- the outbox tables. Lines before the first separator are not run.
+;;
+CREATE DATABASE {db}_other
+;;
+CREATE DATABASE IF NOT EXISTS {db}_other
+;;
+CREATE SCHEMA {db}_latin DEFAULT CHARACTER SET latin1 COLLATE latin1_german1_ci
+;;
+ALTER DATABASE {db}_latin CHARACTER SET utf8mb4
+;;
+ALTER DATABASE {db}_latin READ ONLY = 1
+;;
+ALTER DATABASE {db}_latin READ ONLY = 0
+;;
+CREATE DATABASE `{db} with space, comma; and ``quote```
+;;
+CREATE TABLE `{db} with space, comma; and ``quote```.`orders_outbox` (id INT PRIMARY KEY)
+;;
+DROP DATABASE `{db} with space, comma; and ``quote```
+;;
+CREATE DATABASE `{db}_übergrößen`
+;;
+DROP DATABASE `{db}_übergrößen`
+;;
+CREATE TABLE {db}_other.orders_outbox (id BIGINT PRIMARY KEY, payload JSON)
+;;
+CREATE TABLE {db}_other.ORDERS_OUTBOX_2 LIKE {db}_other.orders_outbox
+;;
+CREATE TABLE {db}_other.copy AS SELECT id, customer FROM {db}.orders LIMIT 3
+;;
+CREATE TABLE {db}_other.copy_ignore (id INT PRIMARY KEY) IGNORE SELECT 1 AS id UNION ALL SELECT 1
+;;
+CREATE TABLE {db}_other.as_values AS VALUES ROW(1, 'a'), ROW(2, 'b')
+;;
+CREATE TEMPORARY TABLE {db}_other.temporary_outbox (id INT)
+;;
+ALTER TABLE {db}_other.temporary_outbox ADD COLUMN x INT
+;;
+DROP TEMPORARY TABLE {db}_other.temporary_outbox
+;;
+CREATE TABLE t_types (a TINYINT, b SMALLINT UNSIGNED, c MEDIUMINT ZEROFILL, d INT, e BIGINT, f FLOAT, g DOUBLE, h DECIMAL(65,30), i BIT(64), j YEAR, k DATE, l TIME(6), m DATETIME(3), n TIMESTAMP NULL, o CHAR(10), p VARCHAR(100), q BINARY(16), r VARBINARY(20), s TINYTEXT, t LONGTEXT, u TINYBLOB, v LONGBLOB, w JSON, x ENUM('a','b'), y SET('x','y'))
+;;
+CREATE TABLE t_vector (id INT PRIMARY KEY, v VECTOR(3), w VECTOR(16383))
+;;
+INSERT INTO t_vector VALUES (1, TO_VECTOR('[1,2,3]'), NULL)
+;;
+ALTER TABLE t_vector ADD COLUMN z VECTOR
+;;
+ALTER TABLE t_vector DROP COLUMN w, ALGORITHM=INSTANT
+;;
+CREATE TABLE t_geo (id INT PRIMARY KEY, g GEOMETRY NOT NULL SRID 4326, p POINT, SPATIAL INDEX (g))
+;;
+CREATE SPATIAL REFERENCE SYSTEM 990001 NAME 'e2e' DEFINITION 'GEOGCS["e2e",DATUM["e2e",SPHEROID["e2e",6378137,298.257]],PRIMEM["Greenwich",0],UNIT["degree",0.017453292519943278]]'
+;;
+DROP SPATIAL REFERENCE SYSTEM 990001
+;;
+CREATE TABLE t_generated (a INT, b INT GENERATED ALWAYS AS (a * 2) VIRTUAL, c INT AS (a + 1) STORED, INDEX (b))
+;;
+CREATE TABLE t_functional (a INT, j JSON, INDEX ((a + 1)), INDEX ((CAST(j->'$.tags' AS UNSIGNED ARRAY))))
+;;
+CREATE TABLE t_invisible (a INT, b INT INVISIBLE, INDEX (a) INVISIBLE)
+;;
+CREATE TABLE t_gipk (a INT) COMMENT='BEGIN; COMMIT; XA COMMIT ''x''; ROLLBACK'
+;;
+CREATE TABLE t_check (a INT CHECK (a > 0), b INT, CONSTRAINT named CHECK (b <> a) NOT ENFORCED)
+;;
+ALTER TABLE t_check ALTER CHECK named ENFORCED
+;;
+ALTER TABLE t_check DROP CHECK named
+;;
+CREATE TABLE t_default (id INT PRIMARY KEY, u BINARY(16) DEFAULT (UUID_TO_BIN('6ccd780c-baba-1026-9564-5b8c656024db')), j JSON DEFAULT (JSON_ARRAY()), e INT DEFAULT (1 + 1))
+;;
+CREATE TABLE t_parent (id INT PRIMARY KEY)
+;;
+CREATE TABLE t_child (id INT PRIMARY KEY, p INT, CONSTRAINT fk FOREIGN KEY (p) REFERENCES t_parent (id) ON DELETE CASCADE ON UPDATE SET NULL)
+;;
+ALTER TABLE t_child DROP FOREIGN KEY fk
+;;
+CREATE TABLE t_range (id INT, d DATE) PARTITION BY RANGE (YEAR(d)) (PARTITION p0 VALUES LESS THAN (2000), PARTITION p1 VALUES LESS THAN (2010), PARTITION p2 VALUES LESS THAN MAXVALUE)
+;;
+ALTER TABLE t_range REORGANIZE PARTITION p2 INTO (PARTITION p2 VALUES LESS THAN (2020), PARTITION p3 VALUES LESS THAN MAXVALUE)
+;;
+ALTER TABLE t_range TRUNCATE PARTITION p0
+;;
+ALTER TABLE t_range DROP PARTITION p0
+;;
+ALTER TABLE t_range ANALYZE PARTITION ALL
+;;
+ALTER TABLE t_range REBUILD PARTITION p1
+;;
+ALTER TABLE t_range OPTIMIZE PARTITION p1
+;;
+ALTER TABLE t_range CHECK PARTITION p1
+;;
+ALTER TABLE t_range REMOVE PARTITIONING
+;;
+CREATE TABLE t_list (id INT) PARTITION BY LIST (id) (PARTITION a VALUES IN (1,2,3), PARTITION b VALUES IN (4,5,NULL))
+;;
+ALTER TABLE t_list ADD PARTITION (PARTITION c VALUES IN (6))
+;;
+CREATE TABLE t_hash (id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 4
+;;
+ALTER TABLE t_hash COALESCE PARTITION 2
+;;
+CREATE TABLE t_key (id INT PRIMARY KEY) PARTITION BY LINEAR KEY () PARTITIONS 3
+;;
+CREATE TABLE t_sub (id INT, d DATE) PARTITION BY RANGE (YEAR(d)) SUBPARTITION BY HASH (TO_DAYS(d)) SUBPARTITIONS 2 (PARTITION p0 VALUES LESS THAN (2000), PARTITION p1 VALUES LESS THAN MAXVALUE)
+;;
+CREATE TABLE t_exchange (id INT PRIMARY KEY)
+;;
+ALTER TABLE t_hash EXCHANGE PARTITION p0 WITH TABLE t_exchange
+;;
+CREATE TABLE t_memory (id INT) ENGINE=MEMORY
+;;
+CREATE TABLE t_myisam (id INT, t TEXT, FULLTEXT (t)) ENGINE=MyISAM
+;;
+INSERT INTO t_myisam VALUES (1, 'one')
+;;
+REPAIR TABLE t_myisam
+;;
+CREATE TABLE t_csv (id INT NOT NULL) ENGINE=CSV
+;;
+CREATE TABLE t_archive (id INT) ENGINE=ARCHIVE
+;;
+CREATE TABLE t_blackhole (id INT) ENGINE=BLACKHOLE
+;;
+CREATE TABLE t_merge (id INT, t TEXT) ENGINE=MERGE UNION=(t_myisam)
+;;
+CREATE TABLE t_compressed (id INT PRIMARY KEY, b BLOB) ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=4
+;;
+CREATE TABLE t_page (id INT PRIMARY KEY) COMPRESSION='zlib'
+;;
+CREATE TABLE t_options (id INT PRIMARY KEY) ENGINE=InnoDB AUTO_INCREMENT=5 AVG_ROW_LENGTH=100 CHECKSUM=1 STATS_PERSISTENT=1 STATS_AUTO_RECALC=0 MAX_ROWS=1000
+;;
+CREATE TABLE t_attribute (id INT ENGINE_ATTRIBUTE='{"a": 1}') ENGINE_ATTRIBUTE='{"b": 2}'
+;;
+CREATE TABLE t_schema (id INT PRIMARY KEY) START TRANSACTION
+;;
+COMMIT
+;;
+CREATE TABLE t_schema2 (id INT PRIMARY KEY) START TRANSACTION
+;;
+ROLLBACK
+;;
+CREATE TABLE `t with space` (`a b` INT, `ä` INT, `select` INT)
+;;
+ALTER TABLE `t with space` RENAME COLUMN `a b` TO `BEGIN`
+;;
+CREATE TABLE `t``quoted` (`c``d` INT)
+;;
+CREATE TABLE `日本語` (`列` INT)
+;;
+RENAME TABLE `日本語` TO `中文`
+;;
+CREATE TABLE t_long_name_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa (id INT)
+;;
+/* leading comment with ROLLBACK */ CREATE TABLE t_comment1 (id INT)
+;;
+-- INSERT INTO orders_outbox
+CREATE TABLE t_comment2 (id INT) -- XA PREPARE 'x'
+;;
+# COMMIT
+CREATE TABLE t_comment3 (id INT) # COMMIT
+;;
+/*!80000 CREATE TABLE t_comment4 (id INT) */
+;;
+CREATE /*! TABLE */ t_comment5 /* INSERT INTO orders_outbox VALUES (1) */ (id INT /*!99999 , broken */)
+;;
+
+   
+	CREATE    TABLE
+	t_white
+	(id
+	INT)
+;;
+create table t_lower (id int comment 'commit')
+;;
+CREATE TABLE t_comment6 (id INT COMMENT 'XA COMMIT X''31'',X''31'',1') COMMENT 'SAVEPOINT a; ROLLBACK TO a'
+;;
+ALTER TABLE t_types ADD COLUMN z1 INT FIRST, ADD COLUMN z2 INT AFTER a
+;;
+ALTER TABLE t_types MODIFY b BIGINT, CHANGE c c2 INT, ALTER d SET DEFAULT 4
+;;
+ALTER TABLE t_types DROP COLUMN z1, DROP COLUMN z2
+;;
+ALTER TABLE t_types ADD INDEX by_d (d) USING BTREE COMMENT 'BEGIN'
+;;
+ALTER TABLE t_types ALTER INDEX by_d INVISIBLE
+;;
+ALTER TABLE t_types RENAME INDEX by_d TO by_d2
+;;
+ALTER TABLE t_types ADD PRIMARY KEY (d), ALGORITHM=COPY, LOCK=SHARED
+;;
+ALTER TABLE t_types DROP PRIMARY KEY
+;;
+ALTER TABLE t_types CONVERT TO CHARACTER SET utf16
+;;
+ALTER TABLE t_types DEFAULT CHARACTER SET sjis
+;;
+ALTER TABLE t_types ENGINE=InnoDB, ALGORITHM=INPLACE, LOCK=NONE
+;;
+ALTER TABLE t_types FORCE
+;;
+ALTER TABLE t_types ORDER BY a, b
+;;
+ALTER TABLE t_types DISABLE KEYS
+;;
+ALTER TABLE t_types ENABLE KEYS
+;;
+ALTER TABLE t_types RENAME TO t_types2
+;;
+ALTER TABLE t_options AUTO_INCREMENT = 1000
+;;
+ALTER TABLE t_options DISCARD TABLESPACE
+;;
+ALTER TABLE t_options ENCRYPTION='N'
+;;
+ALTER TABLE {db}_other.orders_outbox ADD COLUMN aggregate_id BINARY(16) FIRST
+;;
+RENAME TABLE {db}_other.orders_outbox TO {db}_other.swap, {db}_other.ORDERS_OUTBOX_2 TO {db}_other.orders_outbox, {db}_other.swap TO {db}_other.ORDERS_OUTBOX_2
+;;
+RENAME TABLE {db}_other.copy TO t_moved
+;;
+ALTER TABLE t_moved RENAME {db}_other.copy
+;;
+TRUNCATE TABLE {db}_other.copy
+;;
+TRUNCATE {db}_other.orders_outbox
+;;
+CREATE INDEX i1 ON t_child (p DESC)
+;;
+CREATE UNIQUE INDEX i2 ON t_child (id, p) ALGORITHM=INPLACE LOCK=NONE
+;;
+DROP INDEX i1 ON t_child
+;;
+CREATE FULLTEXT INDEX f1 ON t_types2 (p) WITH PARSER ngram
+;;
+CREATE VIEW v_one AS SELECT id, customer FROM orders
+;;
+CREATE OR REPLACE ALGORITHM=MERGE DEFINER=CURRENT_USER SQL SECURITY INVOKER VIEW v_one (a, b) AS SELECT id, amount FROM orders WHERE id > 0 WITH CASCADED CHECK OPTION
+;;
+ALTER VIEW v_one AS SELECT 1 AS outbox
+;;
+CREATE VIEW orders_outbox_view AS SELECT * FROM orders_outbox
+;;
+CREATE VIEW v_recursive AS WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3) SELECT * FROM n
+;;
+CREATE VIEW v_window AS SELECT id, ROW_NUMBER() OVER (PARTITION BY customer ORDER BY id) AS n FROM orders
+;;
+CREATE VIEW v_lateral AS SELECT o.id, x.m FROM orders o, LATERAL (SELECT MAX(id) AS m FROM orders i WHERE i.customer = o.customer) x
+;;
+CREATE VIEW v_json AS SELECT j.* FROM JSON_TABLE('[{"a":1}]', '$[*]' COLUMNS (a INT PATH '$.a' DEFAULT '0' ON EMPTY)) j
+;;
+CREATE VIEW v_set AS (SELECT 1 AS a INTERSECT SELECT 1) EXCEPT SELECT 2
+;;
+CREATE JSON RELATIONAL DUALITY VIEW dv_orders AS SELECT JSON_DUALITY_OBJECT('_id': id, 'customer': customer) FROM orders
+;;
+CREATE OR REPLACE JSON DUALITY VIEW dv_orders AS SELECT JSON_DUALITY_OBJECT(WITH (INSERT, UPDATE, DELETE) '_id': id, 'customer': customer, 'amount': amount) FROM orders
+;;
+ALTER JSON DUALITY VIEW dv_orders AS SELECT JSON_DUALITY_OBJECT('_id': id) FROM orders
+;;
+DROP VIEW IF EXISTS dv_orders
+;;
+CREATE MATERIALIZED VIEW mv_orders AS SELECT customer, SUM(amount) AS total FROM orders GROUP BY customer
+;;
+DROP VIEW IF EXISTS mv_orders, v_set
+;;
+CREATE PROCEDURE p_plain () BEGIN INSERT INTO orders (customer, amount) VALUES ('by procedure', 1); END
+;;
+CREATE PROCEDURE p_control (IN n INT, OUT r INT, INOUT x INT)
+  COMMENT 'INSERT INTO orders_outbox'
+  READS SQL DATA
+  SQL SECURITY INVOKER
+top: BEGIN
+  DECLARE i INT DEFAULT 0;
+  DECLARE done BOOL DEFAULT FALSE;
+  DECLARE c CURSOR FOR SELECT id FROM orders;
+  DECLARE CONTINUE HANDLER FOR NOT FOUND SET done = TRUE;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN GET DIAGNOSTICS CONDITION 1 @text = MESSAGE_TEXT; RESIGNAL; END;
+  OPEN c;
+  l: LOOP
+    FETCH c INTO i;
+    IF done THEN LEAVE l; ELSEIF i > n THEN ITERATE l; END IF;
+    CASE i WHEN 1 THEN SET x = 1; ELSE SET x = 2; END CASE;
+  END LOOP;
+  CLOSE c;
+  REPEAT SET i = i - 1; UNTIL i <= 0 END REPEAT;
+  WHILE i < 3 DO SET i = i + 1; END WHILE;
+  SET r = i;
+END
+;;
+CREATE PROCEDURE p_transaction () BEGIN START TRANSACTION; INSERT INTO orders (customer, amount) VALUES ('in procedure', 1); SAVEPOINT s; INSERT INTO orders (customer, amount) VALUES ('undone', 1); ROLLBACK TO SAVEPOINT s; RELEASE SAVEPOINT s; COMMIT; END
+;;
+CREATE PROCEDURE p_dynamic () BEGIN SET @s = 'CREATE TABLE IF NOT EXISTS t_dynamic (id INT)'; PREPARE st FROM @s; EXECUTE st; DEALLOCATE PREPARE st; END
+;;
+CREATE PROCEDURE IF NOT EXISTS p_plain () SELECT 1
+;;
+CREATE PROCEDURE p_signal () SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'COMMIT'
+;;
+CALL p_plain()
+;;
+CALL p_transaction()
+;;
+CALL p_dynamic()
+;;
+ALTER PROCEDURE p_plain COMMENT 'changed' SQL SECURITY DEFINER
+;;
+CREATE FUNCTION f_plain (a INT) RETURNS INT DETERMINISTIC RETURN a + 1
+;;
+CREATE FUNCTION f_writes () RETURNS INT MODIFIES SQL DATA NOT DETERMINISTIC BEGIN INSERT INTO orders (customer, amount) VALUES ('by function', 1); RETURN 1; END
+;;
+SET GLOBAL log_bin_trust_function_creators = 1
+;;
+CREATE FUNCTION f_writes2 () RETURNS INT MODIFIES SQL DATA NOT DETERMINISTIC BEGIN INSERT INTO orders (customer, amount) VALUES ('by function', 1); RETURN 1; END
+;;
+INSERT INTO orders (customer, amount) VALUES ('calls', f_writes2())
+;;
+UPDATE orders SET amount = f_plain(1) WHERE id = 1
+;;
+CREATE FUNCTION f_char (s VARCHAR(20) CHARACTER SET ucs2) RETURNS TEXT CHARACTER SET utf8mb4 NO SQL DETERMINISTIC RETURN CONCAT(s, '✓')
+;;
+ALTER FUNCTION f_plain COMMENT 'XA ROLLBACK'
+;;
+CREATE FUNCTION f_js (a INT) RETURNS INT DETERMINISTIC LANGUAGE JAVASCRIPT AS $$ return a + 1; /* COMMIT; */ $$
+;;
+CREATE LIBRARY lib_one LANGUAGE JAVASCRIPT AS $$ export function f(a) { return a; } $$
+;;
+CREATE LIBRARY IF NOT EXISTS lib_one COMMENT 'BEGIN' LANGUAGE JAVASCRIPT AS $lib$ export function f(a) { return a + 1; } $lib$
+;;
+ALTER LIBRARY lib_one COMMENT 'changed'
+;;
+CREATE PROCEDURE p_uses () LANGUAGE JAVASCRIPT USING (lib_one AS one) AS $$ one.f(1); $$
+;;
+DROP LIBRARY lib_one
+;;
+DROP LIBRARY IF EXISTS lib_none
+;;
+DROP FUNCTION IF EXISTS f_none
+;;
+CREATE TRIGGER tr_before BEFORE INSERT ON t_parent FOR EACH ROW SET NEW.id = NEW.id + 1
+;;
+CREATE TRIGGER tr_after AFTER INSERT ON t_parent FOR EACH ROW FOLLOWS tr_none INSERT INTO orders (customer, amount) VALUES ('x', 1)
+;;
+CREATE TRIGGER tr_after AFTER INSERT ON t_parent FOR EACH ROW BEGIN INSERT INTO t_child VALUES (NEW.id, NEW.id); UPDATE orders SET amount = 2 WHERE id = NEW.id; END
+;;
+CREATE DEFINER=`relay`@`%` TRIGGER tr_delete BEFORE DELETE ON t_parent FOR EACH ROW DELETE FROM t_child WHERE p = OLD.id
+;;
+INSERT INTO t_parent VALUES (10), (20)
+;;
+DELETE FROM t_parent WHERE id = 11
+;;
+REPLACE INTO t_parent VALUES (21)
+;;
+DROP TRIGGER tr_before
+;;
+DROP TRIGGER IF EXISTS tr_none
+;;
+CREATE EVENT ev_once ON SCHEDULE AT CURRENT_TIMESTAMP + INTERVAL 1 YEAR DO INSERT INTO orders (customer, amount) VALUES ('event', 1)
+;;
+CREATE EVENT ev_every ON SCHEDULE EVERY 1 DAY STARTS '2030-01-01 00:00:00' ENDS '2031-01-01 00:00:00' ON COMPLETION PRESERVE DISABLE COMMENT 'COMMIT' DO BEGIN SELECT 1; SELECT 2; END
+;;
+ALTER EVENT ev_every RENAME TO ev_every2
+;;
+ALTER EVENT ev_every2 ENABLE
+;;
+ALTER EVENT ev_every2 DISABLE ON REPLICA
+;;
+DROP EVENT ev_every2
+;;
+CREATE USER e2e_one IDENTIFIED BY 'secret COMMIT'
+;;
+CREATE USER IF NOT EXISTS e2e_two IDENTIFIED BY RANDOM PASSWORD
+;;
+CREATE USER e2e_three IDENTIFIED WITH caching_sha2_password BY 'x' REQUIRE SSL WITH MAX_QUERIES_PER_HOUR 10 PASSWORD EXPIRE INTERVAL 30 DAY FAILED_LOGIN_ATTEMPTS 3 PASSWORD_LOCK_TIME 2 ACCOUNT LOCK COMMENT 'BEGIN'
+;;
+ALTER USER e2e_one PASSWORD EXPIRE NEVER ATTRIBUTE '{"a": "ROLLBACK"}'
+;;
+ALTER USER e2e_one IDENTIFIED BY 'other' RETAIN CURRENT PASSWORD
+;;
+ALTER USER e2e_one DISCARD OLD PASSWORD
+;;
+RENAME USER e2e_two TO e2e_four
+;;
+SET PASSWORD FOR e2e_one = 'third'
+;;
+CREATE ROLE e2e_role, e2e_role2
+;;
+GRANT SELECT, INSERT (customer), UPDATE (amount) ON {db}.orders TO e2e_role
+;;
+GRANT ALL ON {db}_other.* TO e2e_one WITH GRANT OPTION
+;;
+GRANT BACKUP_ADMIN, REPLICATION SLAVE ON *.* TO e2e_one
+;;
+GRANT EXECUTE ON PROCEDURE {db}.p_plain TO e2e_one
+;;
+GRANT e2e_role TO e2e_one WITH ADMIN OPTION
+;;
+SET DEFAULT ROLE ALL TO e2e_one
+;;
+ALTER USER e2e_one DEFAULT ROLE e2e_role
+;;
+GRANT PROXY ON e2e_one TO e2e_four
+;;
+REVOKE INSERT (customer) ON {db}.orders FROM e2e_role
+;;
+REVOKE IF EXISTS ALL PRIVILEGES, GRANT OPTION FROM e2e_one IGNORE UNKNOWN USER
+;;
+REVOKE e2e_role FROM e2e_one
+;;
+DROP ROLE e2e_role, e2e_role2
+;;
+DROP USER e2e_one, e2e_three, e2e_four
+;;
+DROP USER IF EXISTS e2e_none
+;;
+FLUSH PRIVILEGES
+;;
+FLUSH TABLES
+;;
+FLUSH STATUS
+;;
+FLUSH LOGS
+;;
+FLUSH BINARY LOGS
+;;
+FLUSH TABLES orders
+;;
+FLUSH OPTIMIZER_COSTS
+;;
+ANALYZE TABLE orders
+;;
+ANALYZE LOCAL TABLE orders, t_child
+;;
+ANALYZE TABLE orders UPDATE HISTOGRAM ON amount WITH 16 BUCKETS
+;;
+ANALYZE TABLE orders DROP HISTOGRAM ON amount
+;;
+ANALYZE TABLE orders_outbox
+;;
+OPTIMIZE TABLE t_parent
+;;
+CHECK TABLE orders EXTENDED
+;;
+CHECKSUM TABLE orders
+;;
+CREATE SERVER e2e_server FOREIGN DATA WRAPPER mysql OPTIONS (USER 'x', HOST '127.0.0.1', DATABASE 'x')
+;;
+ALTER SERVER e2e_server OPTIONS (USER 'y')
+;;
+DROP SERVER e2e_server
+;;
+CREATE TABLESPACE e2e_space ADD DATAFILE 'e2e_space.ibd' ENGINE=InnoDB
+;;
+CREATE TABLE t_space (id INT) TABLESPACE e2e_space
+;;
+ALTER TABLESPACE e2e_space RENAME TO e2e_space2
+;;
+DROP TABLE t_space
+;;
+DROP TABLESPACE e2e_space2
+;;
+CREATE UNDO TABLESPACE e2e_undo ADD DATAFILE 'e2e_undo.ibu'
+;;
+ALTER UNDO TABLESPACE e2e_undo SET INACTIVE
+;;
+CREATE RESOURCE GROUP e2e_group TYPE=USER VCPU=0
+;;
+ALTER RESOURCE GROUP e2e_group DISABLE FORCE
+;;
+DROP RESOURCE GROUP e2e_group
+;;
+CREATE FUNCTION e2e_loadable RETURNS STRING SONAME 'none.so'
+;;
+INSTALL COMPONENT 'file://component_validate_password'
+;;
+UNINSTALL COMPONENT 'file://component_validate_password'
+;;
+INSTALL PLUGIN e2e_plugin SONAME 'none.so'
+;;
+SET PERSIST max_connections = 152
+;;
+RESET PERSIST
+;;
+SET GLOBAL general_log = 0
+;;
+ALTER INSTANCE ROTATE INNODB MASTER KEY
+;;
+ALTER INSTANCE RELOAD TLS
+;;
+LOCK TABLES orders WRITE
+;;
+UNLOCK TABLES
+;;
+LOCK INSTANCE FOR BACKUP
+;;
+UNLOCK INSTANCE
+;;
+HANDLER orders OPEN
+;;
+DO SLEEP(0)
+;;
+EXPLAIN ANALYZE SELECT * FROM orders LIMIT 1
+;;
+EXPLAIN FORMAT=JSON INTO @plan SELECT 1
+;;
+IMPORT TABLE FROM 'none.sdi'
+;;
+CREATE TABLE t_last_1 (id INT PRIMARY KEY, note TEXT)
+;;
+INSERT INTO t_last_1 VALUES (1, REPEAT('COMMIT; ', 1000))
+;;
+INSERT INTO t_last_1 VALUES (2, 'x') AS new ON DUPLICATE KEY UPDATE note = new.note
+;;
+UPDATE t_last_1 SET note = 'changed'
+;;
+WITH d AS (SELECT 1 AS id) DELETE t FROM t_last_1 t JOIN d USING (id)
+;;
+ALTER TABLE orders_outbox ADD INDEX by_type (aggregate_type, id)
+;;
+ALTER TABLE orders_outbox ADD COLUMN extra VARCHAR(20) NULL DEFAULT 'x' COMMENT 'ROLLBACK'
+;;
+ALTER TABLE orders_outbox ADD COLUMN first_one INT NOT NULL DEFAULT 7 FIRST
+;;
+ALTER TABLE shipments_outbox COMMENT='BEGIN'
+;;
+ALTER TABLE shipments_outbox ENGINE=InnoDB
+;;
+CREATE TABLE orders_outbox_archive LIKE orders_outbox
+;;
+DROP TABLE IF EXISTS orders_outbox_archive, t_none
+;;
+DROP TABLE t_child, t_comment1 CASCADE
+;;
+DROP VIEW orders_outbox_view
+;;
+DROP PROCEDURE p_plain
+;;
+DROP FUNCTION f_plain
+;;
+DROP TABLE IF EXISTS {db}_other.copy /* generated by nobody */
+;;
+DROP DATABASE {db}_other
+;;
+DROP DATABASE IF EXISTS {db}_latin
