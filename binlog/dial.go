@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -88,6 +89,7 @@ func (l Login) dial(ctx context.Context, secure bool) (*Conn, error) {
 		}
 	}
 	c := &Conn{stop: func() bool { return true }}
+	deadline := time.Now().Add(timeout)
 	dial := l.Dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: timeout, KeepAlive: 15 * time.Second}).DialContext
@@ -101,7 +103,7 @@ func (l Login) dial(ctx context.Context, secure bool) (*Conn, error) {
 			c.net = nc
 			c.stop = context.AfterFunc(ctx, func() { nc.Close() })
 			// The library's context covers the dial only: without a deadline a frozen server would hold the handshake for ever.
-			return nc, nc.SetDeadline(time.Now().Add(timeout))
+			return nc, nc.SetDeadline(deadline)
 		}, func(lc *client.Conn) error {
 			lc.SetAttributes(map[string]string{"program_name": l.Program})
 			if cfg != nil {
@@ -117,6 +119,9 @@ func (l Login) dial(ctx context.Context, secure bool) (*Conn, error) {
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
+		}
+		if !time.Now().Before(deadline) { // the library gives the cause as text only
+			return nil, fmt.Errorf("%w: %w", os.ErrDeadlineExceeded, err)
 		}
 		return nil, err
 	}
@@ -191,6 +196,10 @@ func (e *ConnectError) Error() string {
 		return fmt.Sprintf("MySQL at %s offers no TLS but source.tls.mode demands it; enable TLS on the server or set source.tls.mode to preferred or disabled", e.Address)
 	case isCertificate(e.Err):
 		return fmt.Sprintf("the certificate of MySQL at %s is not accepted: %v; check source.tls.ca and source.tls.mode", e.Address, e.Err)
+	case isTimeout(e.Err):
+		return fmt.Sprintf("MySQL at %s does not answer in time; check that it runs, is not frozen, and that source.address names MySQL and no firewall lies between", e.Address)
+	case errors.Is(e.Err, mysql.ErrBadConn):
+		return fmt.Sprintf("MySQL at %s ends the connection during the login; check its error log, and that source.address names MySQL", e.Address)
 	default:
 		return fmt.Sprintf("MySQL at %s cannot be reached: %v; check source.address and that the server runs", e.Address, e.Err)
 	}
@@ -236,6 +245,11 @@ func (e *ConnectError) Lasting() bool {
 		return dns.IsNotFound
 	}
 	return isNoTLS(e.Err) || isCertificate(e.Err) || errors.Is(e.Err, errAnswer)
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 }
 
 func isCertificate(err error) bool {

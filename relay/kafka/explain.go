@@ -13,8 +13,8 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Explain makes one sentence of why the broker at an address cannot be used: what, where and what to do.
-func Explain(addr string, err error) string {
+// Explain makes one sentence of why the broker at an address cannot be used with these options: what, where and what to do.
+func Explain(o Options, addr string, err error) string {
 	var dns *net.DNSError
 	var record tls.RecordHeaderError
 	var verify *tls.CertificateVerificationError
@@ -33,10 +33,17 @@ func Explain(addr string, err error) string {
 		return fmt.Sprintf("the Kafka broker at %s refuses the login: %v; check kafka.sasl.user and kafka.sasl.password", addr, err)
 	case errors.Is(err, sarama.ErrUnsupportedSASLMechanism):
 		return fmt.Sprintf("the Kafka broker at %s does not know the mechanism of kafka.sasl.mechanism; set one that it offers", addr)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return fmt.Sprintf("the Kafka broker at %s closes the connection: it may demand TLS (kafka.tls) or a login (kafka.sasl), or is not a Kafka broker; check its listeners", addr)
+	case isClosed(err) && o.TLS != nil:
+		return fmt.Sprintf("the Kafka broker at %s closes the connection: it may speak no TLS on this port (kafka.tls.mode), demand a login (kafka.sasl), or be no Kafka broker; check its listeners", addr)
+	case isClosed(err):
+		return fmt.Sprintf("the Kafka broker at %s closes the connection: it may demand TLS (kafka.tls) or a login (kafka.sasl), or be no Kafka broker; check its listeners", addr)
 	case errors.Is(err, errCut), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Sprintf("the Kafka broker at %s does not answer in time; check that it runs and that the port is the one for clients with the right kafka.tls.mode", addr)
 	}
 	return fmt.Sprintf("the Kafka broker at %s cannot be used: %v; check kafka.brokers and that it runs", addr, err)
+}
+
+// isClosed tells whether the other side ended the connection.
+func isClosed(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

@@ -31,7 +31,7 @@ func ListTopics(ctx context.Context, o Options) ([]string, error) {
 func listTopics(ctx context.Context, s *settings, addr string) ([]string, error) {
 	l, err := dial(ctx, s, addr, controlRead, func(*link) {})
 	if err != nil {
-		return nil, errors.New(Explain(addr, err))
+		return nil, errors.New(Explain(s.Options, addr, err))
 	}
 	defer l.close()
 	meta, err := l.broker.GetMetadata(sarama.NewMetadataRequest(s.version, nil))

@@ -81,7 +81,7 @@ func (k *cluster) inspect(ctx context.Context, names []string) (*kafka.Inspectio
 	}
 	for _, b := range in.Seeds {
 		if b.Err != nil {
-			k.add(state, "broker "+b.Addr, "%s", kafka.Explain(b.Addr, b.Err))
+			k.add(state, "broker "+b.Addr, "%s", kafka.Explain(k.plan.Kafka, b.Addr, b.Err))
 		}
 	}
 	if bad == len(in.Seeds) {
@@ -89,7 +89,7 @@ func (k *cluster) inspect(ctx context.Context, names []string) (*kafka.Inspectio
 		return in, false
 	}
 	if err != nil {
-		k.add(Failed, "brokers", "%s", kafka.Explain(k.brokers, err))
+		k.add(Failed, "brokers", "%s", kafka.Explain(k.plan.Kafka, k.brokers, err))
 		return in, false
 	}
 	return in, true
@@ -103,7 +103,7 @@ func (k *cluster) cluster(in *kafka.Inspection) {
 			reached++
 			continue
 		}
-		k.add(Failed, fmt.Sprintf("broker %d", b.ID), "it leads partitions, and %s", kafka.Explain(b.Addr, b.Err))
+		k.add(Failed, fmt.Sprintf("broker %d", b.ID), "it leads partitions, and %s", kafka.Explain(k.plan.Kafka, b.Addr, b.Err))
 	}
 	if reached == k.count {
 		k.add(OK, "brokers", "all %d of the cluster answer", k.count)
