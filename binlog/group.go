@@ -48,5 +48,6 @@ func (g *group) table(id uint64) (*event.Table, bool) {
 // branch is a prepared XA branch whose rows wait for its end. first is its PREPARE's GTID: until the end it stays out of the position.
 type branch struct {
 	prepared []gtid.Range
+	micros   int64   // when it was prepared, since 1970
 	rows     *rowLog // nil when it has none
 }

@@ -1,6 +1,11 @@
 package binlog
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // metrics of one Reader. The registerer adds the label source.
 type metrics struct {
@@ -11,6 +16,7 @@ type metrics struct {
 	connected      prometheus.Gauge
 	spooled        prometheus.Gauge
 	xaPending      prometheus.Gauge
+	xaOldest       atomic.Int64 // µs since 1970 at which the oldest pending branch was prepared; 0 without one
 	gap            prometheus.Gauge
 	diverged       prometheus.Gauge
 	statementsSeen prometheus.Counter
@@ -31,8 +37,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		statementsSeen: prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_ignored_statement_writes_total", Help: "Statement-format changes that may touch a watched database and were passed by, by on_statement_write."}),
 		unknownXA:      prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_skipped_xa_commits_total", Help: "XA commits of branches never seen that were passed by, by on_unknown_xa."}),
 	}
+	oldestAge := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "outbox_relay_xa_oldest_age_seconds", Help: "How long the oldest prepared XA branch waits for its end; 0 without one."}, func() float64 {
+		oldest := m.xaOldest.Load()
+		if oldest == 0 {
+			return 0
+		}
+		return max(time.Since(time.UnixMicro(oldest)).Seconds(), 0)
+	})
 	if reg != nil {
-		reg.MustRegister(m.readBytes, m.transactions, m.ignored, m.connects, m.connected, m.spooled, m.xaPending, m.gap, m.diverged, m.statementsSeen, m.unknownXA)
+		reg.MustRegister(m.readBytes, m.transactions, m.ignored, m.connects, m.connected, m.spooled, m.xaPending, oldestAge, m.gap, m.diverged, m.statementsSeen, m.unknownXA)
 	}
 	return m
 }

@@ -2,6 +2,7 @@ package binlog_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -53,5 +54,34 @@ func TestMetricsCountWhatTheServerHasPurged(t *testing.T) {
 	wantReason(t, <-next(b.ctx, b.reader), binlog.ReasonPurged)
 	if got := gaugeValue(t, reg, "outbox_relay_gap_transactions"); got != 2 {
 		t.Errorf("a gap of %v, want 2", got)
+	}
+}
+
+func TestMetricsOfPreparedBranches(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	b := newBench(t, sandbox.SharedMySQL(t), func(o *binlog.Options) { o.Registerer = reg })
+	const pending, age = "outbox_relay_xa_pending", "outbox_relay_xa_oldest_age_seconds"
+	prepare := func(name string) {
+		b.exec("XA START '"+name+"'", "INSERT INTO o(aggregate_id) VALUES ('"+name+"')", "XA END '"+name+"'", "XA PREPARE '"+name+"'")
+	}
+	prepare(b.name + "1")
+	time.Sleep(1100 * time.Millisecond) // so that the two ages differ
+	prepare(b.name + "2")
+	b.exec("INSERT INTO o(aggregate_id) VALUES ('mark')")
+	b.rows(1)
+	old := gaugeValue(t, reg, age)
+	if n := gaugeValue(t, reg, pending); n != 2 || old < 1.1 || old > 60 {
+		t.Errorf("%v branches, the oldest %v s", n, old)
+	}
+	b.exec("XA COMMIT '" + b.name + "1'")
+	b.rows(1)
+	if n, young := gaugeValue(t, reg, pending), gaugeValue(t, reg, age); n != 1 || young <= 0 || young >= old {
+		t.Errorf("%v branches, the oldest %v s", n, young)
+	}
+	b.exec("XA ROLLBACK '"+b.name+"2'", "INSERT INTO o(aggregate_id) VALUES ('end')")
+	b.rows(1)
+	if n, old := gaugeValue(t, reg, pending), gaugeValue(t, reg, age); n != 0 || old != 0 {
+		t.Errorf("%v branches, the oldest %v s", n, old)
 	}
 }

@@ -20,8 +20,10 @@ func (r *Reader) xaPrepare(body []byte) (*Transaction, error) {
 		return r.commit(r.group.rows), nil
 	}
 	g := &r.group
-	b := &branch{}
+	b := &branch{micros: g.commitMicros}
+	changed := b.micros
 	if old := r.branches[p.Branch]; old != nil {
+		changed = min(changed, old.micros)
 		// The branch ended unseen (sql_log_bin=0) and its name is used again. Its rows are void, its GTIDs go with the new one.
 		b.prepared = old.prepared
 		if old.rows != nil {
@@ -36,12 +38,29 @@ func (r *Reader) xaPrepare(body []byte) (*Transaction, error) {
 		b.rows, g.rows = g.rows, r.newLog()
 	}
 	r.branches[p.Branch] = b
-	r.metrics.xaPending.Set(float64(len(r.branches)))
+	r.countBranches(changed)
 	// The position of this reader has the PREPARE, so that a reconnect does not read it again; the steps handed on do not,
 	// so that a restart does.
 	r.seen.Add(g.gtid)
 	r.closeGroup()
 	return nil, nil
+}
+
+// countBranches updates the metrics after a branch that was prepared at micros came or went. All branches are looked at only when it was the
+// oldest one.
+func (r *Reader) countBranches(micros int64) {
+	m := r.metrics
+	m.xaPending.Set(float64(len(r.branches)))
+	if oldest := m.xaOldest.Load(); oldest != 0 && micros > oldest {
+		return
+	}
+	oldest := int64(0)
+	for _, b := range r.branches {
+		if oldest == 0 || b.micros < oldest {
+			oldest = b.micros
+		}
+	}
+	m.xaOldest.Store(oldest)
 }
 
 // xaStatement handles the XA statements of the stream.
@@ -69,7 +88,7 @@ func (r *Reader) xaStatement(text []byte) (*Transaction, error) {
 		return r.commit(r.group.rows), nil
 	}
 	delete(r.branches, x.Branch)
-	r.metrics.xaPending.Set(float64(len(r.branches)))
+	r.countBranches(b.micros)
 	for _, p := range b.prepared {
 		r.addPending(p)
 	}
