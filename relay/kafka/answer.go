@@ -49,6 +49,9 @@ func (p *Publisher) complete(r *request, resp *sarama.ProduceResponse, err error
 	if len(s.ready) > 0 {
 		s.notify()
 	}
+	if len(acked) == 0 {
+		p.wakePublish() // it may have waited for this request to give it more room
+	}
 	halts := p.halts
 	p.halts = nil
 	p.mu.Unlock()

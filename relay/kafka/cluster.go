@@ -180,8 +180,12 @@ func (p *Publisher) shrink(t *topic, n int32) {
 		}
 	}
 	p.o.Logger.Warn("topic came back with fewer partitions", "topic", t.name, "from", len(t.parts), "to", n)
+	for _, part := range t.parts {
+		for _, b := range part.queue {
+			t.routed -= b.count // what was acknowledged a moment ago is still to be subtracted by acknowledge
+		}
+	}
 	t.unrouted = append(p.takeBack(t), t.unrouted...)
-	t.routed = 0
 	t.grown = 0
 	t.parts = t.parts[:n]
 	for _, part := range t.parts {

@@ -109,13 +109,13 @@ func TestTooFewReplicasHoldUpOnlyTheirPartition(t *testing.T) {
 	h.publish(replicated, 10, 100)
 	h.publish(single, 10, 100)
 	h.drain(10 * time.Second)
+	alive := keysBesides(t, k, single, 3)
 	if err := k.Broker(3).Kill(); err != nil {
 		t.Fatal(err)
 	}
 	// Until the controller notices, appends to the replicated topic wait for the dead replica and end with code 7; then they get 19.
 	h.publish(replicated, 10, 100)
 	h.p.Flush()
-	alive := keysBesides(t, k, single, 3)
 	var longest time.Duration
 	deadline := time.Now().Add(14 * time.Second)
 	for time.Now().Before(deadline) {

@@ -144,8 +144,8 @@ func (p *Publisher) await(d time.Duration) {
 // the record may be used again at once. It blocks while the window is full, and for nothing else. One goroutine may call it.
 //
 // A [*PoisonError] says that the record can never be accepted; it is not kept, and later records are not affected. Checks that need to
-// know the topic report through Options.Poisoned instead while it is not known well enough. Other errors are those of ctx and
-// [ErrClosed]; then the record was not taken.
+// know the topic report through Options.Poisoned instead while it is not known well enough. Other errors are those of ctx and, once Run has
+// ended, its [*FatalError] or [ErrClosed]; then the record was not taken.
 func (p *Publisher) Publish(ctx context.Context, rec *router.Record, seq uint64) error {
 	s := shapeOf(rec)
 	p.mu.Lock()
@@ -200,7 +200,7 @@ func (p *Publisher) Flush() {
 }
 
 // Drain sends all that waits and returns when every record was acknowledged, those of halted partitions excepted, and Acked was told.
-// Errors are those of ctx and [ErrClosed].
+// Errors are those of ctx and, once Run has ended, its [*FatalError] or [ErrClosed].
 func (p *Publisher) Drain(ctx context.Context) error {
 	p.mu.Lock()
 	p.drains++
@@ -208,8 +208,9 @@ func (p *Publisher) Drain(ctx context.Context) error {
 	for p.outstanding > p.held {
 		if p.closed {
 			p.drains--
+			err := p.endError()
 			p.unlock()
-			return ErrClosed
+			return err
 		}
 		changed := p.changed
 		p.unlock()
@@ -218,8 +219,7 @@ func (p *Publisher) Drain(ctx context.Context) error {
 		case <-changed:
 		case <-ctx.Done():
 			err = ctx.Err()
-		case <-p.ended:
-			err = ErrClosed
+		case <-p.ended: // closed is set
 		}
 		p.mu.Lock()
 		if err != nil {
@@ -251,11 +251,19 @@ func (p *Publisher) report(halts []*PoisonError) {
 	}
 }
 
+// endError is what Publish and Drain give once Run has ended: its cause, so that whoever hears of the end first names it.
+func (p *Publisher) endError() error {
+	if p.fatal != nil {
+		return p.fatal
+	}
+	return ErrClosed
+}
+
 // waitRoom blocks until a record of n bytes may be kept. The lock is released meanwhile.
 func (p *Publisher) waitRoom(ctx context.Context, n int) error {
 	for {
 		if p.closed {
-			return ErrClosed
+			return p.endError()
 		}
 		if p.chunks.used == 0 || p.chunks.used+int64(n) <= p.o.Window {
 			return nil
@@ -268,8 +276,7 @@ func (p *Publisher) waitRoom(ctx context.Context, n int) error {
 		case <-p.room:
 		case <-ctx.Done():
 			err = ctx.Err()
-		case <-p.ended:
-			err = ErrClosed
+		case <-p.ended: // closed is set
 		}
 		p.mu.Lock()
 		p.waiting = 0
@@ -298,12 +305,11 @@ func (p *Publisher) wakePublish() {
 	}
 }
 
+// flying tells whether an answer is awaited that will give room soon. Partitions that wait for replicas do not count.
 func (p *Publisher) flying() bool {
 	for _, n := range p.nodes {
-		for _, s := range n.lanes {
-			if s != nil && len(s.requests) > 0 {
-				return true
-			}
+		if s := n.lanes[laneNormal]; s != nil && len(s.requests) > 0 {
+			return true
 		}
 	}
 	return false

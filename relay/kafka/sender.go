@@ -47,6 +47,7 @@ type request struct {
 	link    *link
 	parts   []*partition
 	batches []*batch
+	limits  []int // size up to which each batch may grow by compression
 	size    int
 	count   int
 	headers int
@@ -267,6 +268,7 @@ func (p *Publisher) take(part *partition, r *request) {
 	}
 	r.parts = append(r.parts, part)
 	r.batches = append(r.batches, b)
+	r.limits = append(r.limits, part.topic.batchLimit(maxRequest, true))
 	r.size += b.size
 	r.count += b.count
 	r.headers += b.headers
@@ -282,11 +284,10 @@ func (s *sender) build(r *request) *sarama.ProduceRequest {
 	}
 	for i, b := range r.batches {
 		codec := s.p.o.codec
-		t := r.parts[i].topic
-		if codec != sarama.CompressionNone && b.count == 1 && b.size > t.batchLimit(maxRequest, true) {
+		if b.count == 1 && b.size > r.limits[i] {
 			codec = sarama.CompressionNone // it fits, but not if it should grow
 		}
-		req.AddBatch(t.name, r.parts[i].index, s.slab.build(b, codec))
+		req.AddBatch(r.parts[i].topic.name, r.parts[i].index, s.slab.build(b, codec))
 	}
 	return req
 }
