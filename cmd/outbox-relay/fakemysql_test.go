@@ -10,14 +10,15 @@ import (
 )
 
 // fakeMySQL is a server that says to be of some version and answers the few questions that a relay asks before it looks at the version.
-func fakeMySQL(t *testing.T, version string) string {
+// method is how it wants passwords; with caching_sha2_password it has no key to encrypt them with.
+func fakeMySQL(t *testing.T, version, method string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	users := server.NewInMemoryAuthenticationHandler(mysql.AUTH_NATIVE_PASSWORD)
+	users := server.NewInMemoryAuthenticationHandler(method)
 	if err := users.AddUser("relay", "relay"); err != nil {
 		t.Fatal(err)
 	}

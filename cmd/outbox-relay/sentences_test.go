@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/go-mysql-org/go-mysql/mysql"
+
 	"outbox-relay/internal/sandbox"
 )
 
@@ -150,7 +152,7 @@ func TestSentencesOfServersThatAreNotMySQL8(t *testing.T) {
 	} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			address := fakeMySQL(t, version)
+			address := fakeMySQL(t, version, mysql.AUTH_NATIVE_PASSWORD)
 			s := newSite(t, rules(address, nothingListens, "app.o", ""))
 			fault{code: 3, want: []string{"halted: the server at " + address + " " + want}}.expect(t, s)
 			// With a wish to wait the relay stays up and says so.
@@ -162,6 +164,13 @@ func TestSentencesOfServersThatAreNotMySQL8(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestSentenceOfAServerWithoutKeysForPasswords(t *testing.T) {
+	t.Parallel()
+	address := fakeMySQL(t, "8.0.40", mysql.AUTH_CACHING_SHA2_PASSWORD)
+	fault{code: 1, want: []string{"MySQL at " + address + ` takes no password for user "relay" without encryption; set source.tls.mode to required or stricter`}}.
+		expect(t, newSite(t, rules(address, nothingListens, "app.o", "")))
 }
 
 func TestSentencesOfARefusedLogin(t *testing.T) {
