@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -298,5 +300,77 @@ func TestOptionsAreCheckedAtOnce(t *testing.T) {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok || len(joined.Unwrap()) != 10 {
 		t.Errorf("%v", err)
+	}
+}
+
+// A leader freezes with a request in flight, and the controller gives the partition to another broker. The connection, on which nothing
+// will ever come, is cut as soon as metadata names the new leader.
+func TestLeavesAFrozenLeaderWhenThereIsAnother(t *testing.T) {
+	t.Parallel()
+	cluster, _ := fake(t, kfake.SeedTopics(1, "t"))
+	leader := cluster.LeaderFor("t", 0)
+	other := (leader + 1) % 3
+	addrs := cluster.ListenAddrs()
+	var freeze atomic.Bool
+	h := start(t, []string{addrs[other]}, func(o *kafka.Options) {
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			if err != nil || addr != addrs[leader] {
+				return c, err
+			}
+			return &thawed{frozen: frozen{Conn: c, closed: make(chan struct{})}, freeze: &freeze}, nil
+		}
+	})
+	h.publish("t", 1, 10)
+	h.drain(5 * time.Second)
+	freeze.Store(true)
+	h.publish("t", 1, 10)
+	h.p.Flush()
+	time.Sleep(100 * time.Millisecond) // the request is with the old leader, which appends it: its fate is unknown here
+	if err := cluster.MoveTopicPartition("t", 0, other); err != nil {
+		t.Fatal(err)
+	}
+	h.publish("t", 1, 10)
+	h.drain(15 * time.Second)
+	h.noEpochs()
+	h.brokers = addrs
+	h.verify("t")
+}
+
+func TestInspectNamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	cluster, brokers := fake(t, kfake.SeedTopics(2, "good", "hidden"))
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "hidden", Err: kerr.TopicAuthorizationFailed, Count: -1})
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.ClusterAuthorizationFailed, Count: -1})
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Resource: "good", Err: kerr.TopicAuthorizationFailed, Count: -1})
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	in, err := kafka.Inspect(t.Context(), kafka.Options{Brokers: append([]string{closed.Addr().String()}, brokers...)}, []string{"hidden", "good", "none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(in.Seeds) != 4 || in.Seeds[0].Err == nil || in.Seeds[1].Err != nil || len(in.Brokers) != 3 || in.Brokers[2].Err != nil {
+		t.Errorf("brokers %+v, %+v", in.Seeds, in.Brokers)
+	}
+	if !errors.Is(in.ProducerID, sarama.ErrClusterAuthorizationFailed) {
+		t.Errorf("producer id: %v", in.ProducerID)
+	}
+	if hidden := in.Topics[0]; hidden.Exists || hidden.Write != kafka.PermissionDenied || !errors.Is(hidden.Err, sarama.ErrTopicAuthorizationFailed) {
+		t.Errorf("%+v", hidden)
+	}
+	if good := in.Topics[1]; !good.Exists || good.Partitions != 2 || good.Err != nil || !errors.Is(good.ConfigErr, sarama.ErrTopicAuthorizationFailed) {
+		t.Errorf("%+v", good)
+	}
+	if none := in.Topics[2]; none.Exists || none.Err != nil {
+		t.Errorf("%+v", none)
+	}
+	if _, err := kafka.Inspect(t.Context(), kafka.Options{Brokers: []string{closed.Addr().String()}}, nil); err == nil {
+		t.Error("no broker, no error")
+	}
+	if _, err := kafka.Inspect(t.Context(), kafka.Options{Brokers: brokers}, nil); err != nil {
+		t.Errorf("without topics: %v", err)
 	}
 }

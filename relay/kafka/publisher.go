@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -144,8 +145,8 @@ func (p *Publisher) await(d time.Duration) {
 // the record may be used again at once. It blocks while the window is full, and for nothing else. One goroutine may call it.
 //
 // A [*PoisonError] says that the record can never be accepted; it is not kept, and later records are not affected. Checks that need to
-// know the topic report through Options.Poisoned instead while it is not known well enough. Other errors are those of ctx and, once Run has
-// ended, its [*FatalError] or [ErrClosed]; then the record was not taken.
+// know the topic report through Options.Poisoned instead while it is not known well enough. Other errors are those of ctx and
+// [ErrClosed], with the [*FatalError] that ended Run if there is one; then the record was not taken.
 func (p *Publisher) Publish(ctx context.Context, rec *router.Record, seq uint64) error {
 	s := shapeOf(rec)
 	p.mu.Lock()
@@ -200,7 +201,7 @@ func (p *Publisher) Flush() {
 }
 
 // Drain sends all that waits and returns when every record was acknowledged, those of halted partitions excepted, and Acked was told.
-// Errors are those of ctx and, once Run has ended, its [*FatalError] or [ErrClosed].
+// Errors are those of ctx and [ErrClosed], with the [*FatalError] that ended Run if there is one.
 func (p *Publisher) Drain(ctx context.Context) error {
 	p.mu.Lock()
 	p.drains++
@@ -251,10 +252,10 @@ func (p *Publisher) report(halts []*PoisonError) {
 	}
 }
 
-// endError is what Publish and Drain give once Run has ended: its cause, so that whoever hears of the end first names it.
+// endError is what Publish and Drain give once Run has ended. It names the cause: its hearer may hear of it before Run returns.
 func (p *Publisher) endError() error {
 	if p.fatal != nil {
-		return p.fatal
+		return fmt.Errorf("%w: %w", ErrClosed, p.fatal)
 	}
 	return ErrClosed
 }
