@@ -126,7 +126,7 @@ func TestStatusOfSomethingElse(t *testing.T) {
 	defer frozen.Close()
 	defer close(hung)
 	s := newSite(t, rules(nothingListens, nothingListens, "app.o", ""))
-	for url, want := range map[string]string{other.URL: "is no relay (404 Not Found); correct http.address", frozen.URL: "does not answer within 5s; see its log"} {
+	for url, want := range map[string]string{other.URL: "is no relay (404 Not Found); correct http.address", frozen.URL: "does not answer within 4s; see its log"} {
 		c := s.start("status", "--set", "http.address="+strings.TrimPrefix(url, "http://"))
 		if code := c.wait(); code != 1 {
 			t.Errorf("exit code %d", code)

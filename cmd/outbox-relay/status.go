@@ -18,8 +18,8 @@ import (
 	"outbox-relay/relay"
 )
 
-// statusTimeout is how long a relay has to answer.
-const statusTimeout = 5 * time.Second
+// statusTimeout is how long a relay has to answer: less than a health check of a container waits.
+const statusTimeout = 4 * time.Second
 
 func (a *app) statusCommand() *cobra.Command {
 	var asJSON bool
