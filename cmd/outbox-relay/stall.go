@@ -19,7 +19,7 @@ func stallSentence(s kafka.Stall, k config.Kafka, lastError string) string {
 	switch s.Reason {
 	case kafka.StallMissing:
 		return fmt.Sprintf("%s does not exist; create it with: %s", where,
-			preflight.CreateTopicCommand(brokers, s.Topic, int(k.CreateTopics.Partitions), int(k.CreateTopics.ReplicationFactor)))
+			preflight.CreateTopicCommand(brokers, s.Topic, int(k.CreateTopics.Partitions), 0))
 	case kafka.StallNotAuthorized:
 		return fmt.Sprintf("%s may not be written to by this user; allow it with: %s", where, preflight.AllowWriteCommand(brokers, k.SASL.User, s.Topic))
 	case kafka.StallNoLeader:

@@ -132,7 +132,10 @@ func printStatus(w io.Writer, s *relay.Status, now time.Time) error {
 	}
 	if s.Role == relay.RoleActive {
 		caught := "still catching up"
-		if s.CaughtUp {
+		switch {
+		case s.CaughtUp && s.Sink.InFlightRecords > 0:
+			caught = "all read, not all acknowledged"
+		case s.CaughtUp:
 			caught = "caught up"
 		}
 		line("lag", "%.1f s, %s", s.LagSeconds, caught)

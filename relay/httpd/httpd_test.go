@@ -123,7 +123,7 @@ func TestStatusIsTheWholeState(t *testing.T) {
 func TestThePageShowsWhatPeopleLookFor(t *testing.T) {
 	t.Parallel()
 	response, body := ask(t, http.MethodGet, start(t, active)+"/")
-	for _, want := range []string{"orders", "v1.2.3", "Ready", "1.2 s", "caught up", "db1:3306", "17 records, 4.9 KiB, 3 transactions", ":1-99", "binlog.000007:4711", `href="status"`, `href="metrics"`} {
+	for _, want := range []string{"orders", "v1.2.3", "Ready", "1.2 s", "all read, not all acknowledged", "db1:3306", "17 records, 4.9 KiB, 3 transactions", ":1-99", "binlog.000007:4711", `href="status"`, `href="metrics"`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("%q is missing", want)
 		}
