@@ -190,6 +190,7 @@ type place struct {
 	stored *checkpoint.Checkpoint
 	held   bool
 	fail   error // of Save
+	blind  error // of Load
 	saves  int
 }
 
@@ -230,6 +231,9 @@ type handle struct{ *place }
 func (h handle) Load(context.Context) (*checkpoint.Checkpoint, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.blind != nil {
+		return nil, h.blind
+	}
 	if h.stored == nil {
 		return nil, &checkpoint.Error{Op: "loading checkpoint", Err: checkpoint.ErrNotFound}
 	}

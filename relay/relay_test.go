@@ -133,6 +133,36 @@ func TestLeaseLostAndWonAgainReadsNothingTwice(t *testing.T) {
 	})
 }
 
+// Between two terms of the lease another instance may have been active: until the store has told, nothing may be sent.
+func TestNothingIsSentBeforeTheStoreHasToldWhoWasActive(t *testing.T) {
+	scenario(t, func(t *testing.T, g *rig) {
+		g.start()
+		g.lease.lose()
+		g.place.with(func() { g.place.blind = errors.New("disk gone") })
+		g.lease.win()
+		after(time.Minute)
+		if g.sink.hooks.Allowed() || g.source.allowed() {
+			t.Error("it may publish or read")
+		}
+		g.place.with(func() { g.place.blind = nil })
+		after(2 * interval)
+		if !g.sink.hooks.Allowed() {
+			t.Error("it may not publish")
+		}
+		g.mustStop()
+	})
+}
+
+func TestStopWithoutTheLeaseSavesNothing(t *testing.T) {
+	scenario(t, func(t *testing.T, g *rig) {
+		g.start()
+		g.source.foreign(t, 11, true)
+		g.lease.lose()
+		g.mustStop()
+		g.wantStored(uuid + ":1-10")
+	})
+}
+
 func TestSessionEndsWhenAnotherIsSeenWithTheLock(t *testing.T) {
 	scenario(t, func(t *testing.T, g *rig) {
 		g.start()
