@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"outbox-relay/internal/sandbox"
 	"outbox-relay/relay/kafka"
@@ -209,6 +211,40 @@ func TestOldKnowledgeDoesNotRefuse(t *testing.T) {
 	h.send(r)
 	h.drain(10 * time.Second)
 	if n := h.ackedCount(); n != 13 {
+		t.Errorf("%d acknowledged", n)
+	}
+}
+
+// The same for a record that waited while the topic grew: it is looked at when the old partitions are done, by what is known then.
+func TestOldKnowledgeDoesNotRefuseWhatWaited(t *testing.T) {
+	t.Parallel()
+	cluster, brokers := fake(t)
+	small, large := "2000", "9000"
+	if err := cluster.CreateTopic("t", 1, map[string]string{"max.message.bytes": small}); err != nil {
+		t.Fatal(err)
+	}
+	h := start(t, brokers, nil)
+	h.publish("t", 1, 1)
+	h.drain(10 * time.Second)
+	fault := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
+	h.publish("t", 1, 10)
+	h.p.Flush()
+	admin := growTopic(t, brokers, "t", 3)
+	if err := admin.AlterConfig(sarama.TopicResource, "t", map[string]*string{"max.message.bytes": &large}, false); err != nil {
+		t.Fatal(err)
+	}
+	h.p.Refresh("t")
+	h.awaitStats("the new partitions", 10*time.Second, func(kafka.Stats) bool { return h.p.KnownPartitions("t") == 3 })
+	h.p.Age("t", time.Minute)
+	h.seq++
+	r := record("t", "k", h.seq)
+	r.Value = append(r.Value, make([]byte, 5000)...)
+	h.send(r)
+	h.publish("t", 1, 10)
+	fault.Remove()
+	h.drain(10 * time.Second)
+	h.verify("t")
+	if n := h.ackedCount(); n != 22 {
 		t.Errorf("%d acknowledged", n)
 	}
 }

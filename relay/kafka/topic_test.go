@@ -205,7 +205,8 @@ func TestNewPartitionsWaitForTheOldOnes(t *testing.T) {
 	}
 }
 
-func growTopic(t *testing.T, brokers []string, topic string, partitions int32) {
+// growTopic adds partitions. The admin client is closed at the end of the test.
+func growTopic(t *testing.T, brokers []string, topic string, partitions int32) sarama.ClusterAdmin {
 	t.Helper()
 	conf := sarama.NewConfig()
 	conf.Version = sarama.V3_7_0_0
@@ -213,10 +214,11 @@ func growTopic(t *testing.T, brokers []string, topic string, partitions int32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = admin.Close() }()
+	t.Cleanup(func() { _ = admin.Close() })
 	if err := admin.CreatePartitions(topic, partitions, nil, false); err != nil {
 		t.Fatal(err)
 	}
+	return admin
 }
 
 // checkKeysMovedOnce makes sure that each key used its old partition up to some record and its new one from the next on.
