@@ -50,7 +50,7 @@ func (r *Reader) connect(ctx context.Context) error {
 			continue
 		}
 		err = classify(err, l.Address, l.User)
-		r.setStatus(func(s *Status) { s.LastError = err })
+		r.setStatus(func(s *Status) { s.failed(err) })
 		var c *ConnectError
 		if errors.As(err, &c) && c.Lasting() {
 			r.refused++
@@ -83,9 +83,8 @@ func (r *Reader) attempt(ctx context.Context, l Login) error {
 	r.pk.limit = min(firstLimit<<min(r.failures-1, 10), maxLimit)
 	r.metrics.connects.Inc()
 	r.metrics.connected.Set(1)
-	now := time.Now()
 	r.setStatus(func(s *Status) {
-		s.Connected, s.Searching, s.Address, s.ServerUUID, s.Since, s.LastPacket, s.LastError = true, true, l.Address, r.server.UUID, now, now, nil
+		s.Connected, s.Searching, s.Address, s.ServerUUID, s.Since = true, true, l.Address, r.server.UUID, time.Now()
 	})
 	r.log.Info("source connected", "address", l.Address, "version", r.server.Version, "server_uuid", r.server.UUID.String())
 	return nil

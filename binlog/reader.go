@@ -96,9 +96,11 @@ type Status struct {
 	Address    string
 	ServerUUID gtid.UUID
 	Since      time.Time // of the present state
-	LastPacket time.Time // when the server was last heard of; zero if never. At most a heartbeat old while connected and not under back-pressure
-	LastError  error     // why the last connection ended or could not be made; nil after a first success
-	Searching  bool      // connected, but the server has not sent anything new yet
+	LastError  error     // why the last connection ended or could not be made; nil once the next one has given a whole transaction or a heartbeat
+	// FailingSince is when the first of the failures came that no whole transaction and no heartbeat has followed since; zero without one. A
+	// link that comes and goes without getting anywhere is Connected most of the time.
+	FailingSince time.Time
+	Searching    bool // connected, but the server has not sent anything new yet
 }
 
 const (
@@ -255,6 +257,23 @@ func (r *Reader) progress() {
 	r.setStatus(func(s *Status) { s.Searching = false })
 }
 
+// forgive ends a row of failures: a transaction was read to its end, or the server has nothing to send.
+func (r *Reader) forgive() {
+	if r.failures == 0 {
+		return
+	}
+	r.failures = 0
+	r.setStatus(func(s *Status) { s.LastError, s.FailingSince = nil, time.Time{} })
+}
+
+// failed notes why a connection ended or could not be made.
+func (s *Status) failed(err error) {
+	s.LastError = err
+	if err != nil && s.FailingSince.IsZero() {
+		s.FailingSince = time.Now()
+	}
+}
+
 func (r *Reader) disconnect(err error) {
 	if r.conn == nil {
 		return
@@ -264,7 +283,7 @@ func (r *Reader) disconnect(err error) {
 	r.conn, r.pk = nil, nil
 	r.group.drop()
 	r.metrics.connected.Set(0)
-	r.setStatus(func(s *Status) { s.Connected, s.Searching, s.Since, s.LastError = false, false, time.Now(), err })
+	r.setStatus(func(s *Status) { s.Connected, s.Searching, s.Since = false, false, time.Now(); s.failed(err) })
 	if err != nil {
 		r.log.Warn("source connection lost", "err", err)
 	}

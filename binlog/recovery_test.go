@@ -45,6 +45,26 @@ func TestBytesThatAreDamagedEachTimeStopTheReader(t *testing.T) {
 	b.exec("INSERT INTO o(aggregate_id) VALUES ('first')", "INSERT INTO o(aggregate_id) VALUES ('spoil-me')")
 	equal(t, b.rows(1), "1 first NULL")
 	wantReason(t, <-next(b.ctx, b.reader), binlog.ReasonCorrupt, "3 times")
+	if s := b.reader.Status(); s.FailingSince.IsZero() || s.LastError == nil {
+		t.Errorf("the status tells of no failure: %+v", s)
+	}
+}
+
+func TestCaughtUpIsNotSaidWhileMoreLiesInTheBuffer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sandbox.SharedMySQL(t), nil)
+	b.exec("INSERT INTO o(aggregate_id) VALUES ('first')")
+	b.rows(1)
+	for range 50 { // until one read of the connection takes both
+		b.exec("INSERT INTO o(aggregate_id) VALUES ('a')", "INSERT INTO o(aggregate_id) VALUES ('b')")
+		b.rows(1)
+		before := b.last.CaughtUp
+		b.rows(1)
+		if !before {
+			return
+		}
+	}
+	t.Error("the first of two transactions was always said to be the last")
 }
 
 func TestStoredProgramsThatEndInStartTransactionPass(t *testing.T) {
@@ -125,6 +145,9 @@ func TestACutBeforeTheChecksumOfACompressedTransactionIsHealed(t *testing.T) {
 	equal(t, got[1:], "2 behind NULL")
 	if !done {
 		t.Error("the connection was never cut")
+	}
+	if s := b.reader.Status(); !s.FailingSince.IsZero() || s.LastError != nil {
+		t.Errorf("the status still tells of a failure: %+v", s)
 	}
 }
 

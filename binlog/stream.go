@@ -149,7 +149,7 @@ func (r *Reader) formatDescription(body []byte) error {
 
 func (r *Reader) heartbeat() *Transaction {
 	r.progress()
-	r.failures = 0
+	r.forgive()
 	if r.group.open {
 		return nil
 	}
@@ -289,7 +289,8 @@ func (r *Reader) endGroup() {
 func (r *Reader) closeGroup() {
 	r.group.open = false
 	r.group.maps = r.group.maps[:0]
-	r.failures, r.corrupt = 0, 0
+	r.corrupt = 0
+	r.forgive()
 	r.metrics.transactions.Inc()
 }
 
@@ -341,12 +342,12 @@ func (r *Reader) emitRows(rows *rowLog) *Transaction {
 	return t
 }
 
-// caughtUp reports whether everything that was executed at connect has been read and the connection stands.
+// caughtUp reports whether everything that was executed at connect has been read, the connection stands, and nothing more lies in the buffer.
 func (r *Reader) caughtUp() bool {
-	if r.pk == nil {
+	if r.pk == nil || r.pk.ready() {
 		return false
 	}
-	if r.target != nil && !r.pk.ready() && r.seen.ContainsSet(r.target) {
+	if r.target != nil && r.seen.ContainsSet(r.target) {
 		r.target = nil
 	}
 	return r.target == nil

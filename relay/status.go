@@ -172,6 +172,8 @@ func (s *session) unready(now time.Time, src binlog.Status, sink SinkStats, c Ch
 		return CauseHalted, halt.Error()
 	case !src.Connected && now.Sub(src.Since) > patience:
 		return CauseSource, fmt.Sprintf("no source since %s: %s", src.Since.UTC().Format(time.RFC3339), Sentence(src.LastError))
+	case !src.FailingSince.IsZero() && now.Sub(src.FailingSince) > patience:
+		return CauseSource, fmt.Sprintf("connections to the source have failed since %s before they gave anything: %s", src.FailingSince.UTC().Format(time.RFC3339), Sentence(src.LastError))
 	case !src.Connected && src.Address == "":
 		return CauseStarting, "starting: connecting to the source"
 	case sink.Records > 0 && len(sink.Connected) == 0 && sink.Connected != nil && sink.OldestAge > patience:
