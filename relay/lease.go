@@ -69,7 +69,9 @@ func (l *mysqlLease) State() LeaseState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.state
-	s.Held = s.Held && time.Now().Before(l.until)
+	// By both clocks: the monotonic one stands still while the machine sleeps, and the server does not.
+	now := time.Now()
+	s.Held = s.Held && now.Before(l.until) && now.Round(0).Before(l.until.Round(0))
 	return s
 }
 
