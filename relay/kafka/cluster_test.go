@@ -116,7 +116,7 @@ func TestTooFewReplicasHoldUpOnlyTheirPartition(t *testing.T) {
 	// Until the controller notices, appends to the replicated topic wait for the dead replica and end with code 7; then they get 19.
 	h.publish(replicated, 10, 100)
 	h.p.Flush()
-	var longest time.Duration
+	var longest, held time.Duration
 	deadline := time.Now().Add(14 * time.Second)
 	for time.Now().Before(deadline) {
 		h.seq++
@@ -125,11 +125,16 @@ func TestTooFewReplicasHoldUpOnlyTheirPartition(t *testing.T) {
 		h.p.Flush()
 		began := time.Now()
 		h.await(seq, 20*time.Second)
-		longest = max(longest, time.Since(began))
+		took := time.Since(began)
+		longest = max(longest, took)
+		if took > 500*time.Millisecond {
+			held += took
+		}
 	}
-	t.Logf("longest acknowledgement of a neighbour: %v", longest)
-	if longest > 4*time.Second {
-		t.Errorf("a neighbour waited %v", longest)
+	t.Logf("longest acknowledgement of a neighbour: %v, in slow ones together %v", longest, held)
+	// One request of the replicated topic is on the first connection of each of the two brokers, its resends are not.
+	if longest > 4*time.Second || held > 6*time.Second {
+		t.Errorf("a neighbour waited %v, neighbours together %v", longest, held)
 	}
 	h.awaitStats("the stall", 20*time.Second, func(s kafka.Stats) bool {
 		return len(s.Stalled) == 1 && s.Stalled[0].Topic == replicated && s.Stalled[0].Reason == kafka.StallReplicas
