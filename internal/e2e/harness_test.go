@@ -20,6 +20,12 @@ import (
 var builder *e2e.Builder
 
 func TestMain(m *testing.M) {
+	if os.Getenv(roleVariable) != "" {
+		if err := roleStartRelay(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(1)
+	}
 	var err error
 	if builder, err = e2e.NewBuilder(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
