@@ -95,10 +95,17 @@ func (p *Publisher) learnTopic(t *topic, m *sarama.TopicMetadata, now time.Time)
 		p.wantAgain(t)
 		return
 	}
-	recreated := t.uuid != [16]byte(m.Uuid) && t.uuid != [16]byte{}
-	t.uuid = [16]byte(m.Uuid)
+	none, id := [16]byte{}, [16]byte(m.Uuid)
+	recreated := t.uuid != none && id != none && t.uuid != id
+	if t.uuid != none && !recreated && len(m.Partitions) < len(t.parts) {
+		p.want(t, retryMax) // no topic loses partitions: a broker that lags behind
+		return
+	}
 	t.metaAt = now
 	p.resize(t, int32(len(m.Partitions)))
+	if len(m.Partitions) >= len(t.parts) { // else its records have to come back first
+		t.uuid = id
+	}
 	leaderless := false
 	for _, pm := range m.Partitions {
 		if pm.ID < 0 || int(pm.ID) >= len(t.parts) {
@@ -129,7 +136,9 @@ func (p *Publisher) learnTopic(t *topic, m *sarama.TopicMetadata, now time.Time)
 		return
 	}
 	t.failures = 0
-	t.refreshAt = now.Add(refreshEvery)
+	if t.refreshAt.IsZero() { // nobody has asked for more meanwhile
+		t.refreshAt = now.Add(refreshEvery)
+	}
 }
 
 // resize notes how many partitions a topic has. The first answer is adopted at once, more of them when nothing of the topic is in a
@@ -192,6 +201,8 @@ func (p *Publisher) shrink(t *topic, n int32) {
 		// What was sent with these numbers may have met the new topic.
 		p.newEpoch(part, false)
 	}
+	p.producer = noProducer // nor may partitions that come later begin with numbers that were in use
+	p.control.notify()
 	p.route(t)
 }
 

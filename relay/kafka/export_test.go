@@ -27,6 +27,18 @@ func (p *Publisher) Producers(topic string) (ids []int64) {
 	return ids
 }
 
+// LearnStale applies what a broker would say that still knows only the first n partitions of a topic.
+func (p *Publisher) LearnStale(topic string, n int) {
+	p.mu.Lock()
+	defer p.unlock()
+	t := p.topics[topic]
+	m := &sarama.TopicMetadata{Name: topic, Uuid: sarama.Uuid(t.uuid)}
+	for _, part := range t.parts[:n] {
+		m.Partitions = append(m.Partitions, &sarama.PartitionMetadata{ID: part.index, Leader: part.leader, LeaderEpoch: part.leaderEpoch})
+	}
+	p.learnTopic(t, m, time.Now())
+}
+
 // Memory gives what is charged to the window and what is kept for later.
 func (p *Publisher) Memory() (used, kept int64) {
 	p.mu.Lock()

@@ -304,6 +304,24 @@ func TestTopicDeletedAndCreatedAgain(t *testing.T) {
 	}
 }
 
+// A broker that lags behind names the partitions that a topic had before it grew. Taken for a topic that was created again, that moves keys
+// to other partitions.
+func TestAStaleCountOfPartitionsIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic := k.NewTopic(t, 4, nil)
+	h := start(t, k.Addrs(), nil)
+	for range 5 {
+		h.publish(topic, 40, 400)
+		h.drain(10 * time.Second)
+		h.p.LearnStale(topic, 2)
+	}
+	h.publish(topic, 40, 400)
+	h.drain(10 * time.Second)
+	h.verify(topic)
+	h.noEpochs()
+}
+
 func TestTopicLabelsAreBounded(t *testing.T) {
 	t.Parallel()
 	_, brokers := fake(t, kfake.SeedTopics(1, "a", "b", "c", "d"))
