@@ -8,11 +8,11 @@ import (
 	"outbox-relay/internal/sandbox"
 )
 
-// The short portion of the crash campaign, with a fixed seed.
+// The short portion of the crash campaign, with a fixed seed and transactions of several rows.
 func TestCrashCampaign(t *testing.T) {
 	t.Parallel()
 	res, err := e2e.Crash(testContext(t), e2e.CrashOptions{
-		MySQL: sandbox.SharedMySQL(t), Kafka: sandbox.SharedKafka(t), Builder: builder, Kills: 15, Seed: 42, Load: e2e.Load{Rate: 300},
+		MySQL: sandbox.SharedMySQL(t), Kafka: sandbox.SharedKafka(t), Builder: builder, Kills: 15, Seed: 42, Load: e2e.Load{Rate: 300, MaxRows: 8},
 	})
 	if err != nil {
 		t.Fatal(err)

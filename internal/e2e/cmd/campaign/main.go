@@ -34,7 +34,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 || args[0] != "crash" && args[0] != "faults" {
-		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-rate n] [-seed n] | faults [-rounds n] [-only name] [-rate n] [-seed n]")
+		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] | faults [-rounds n] [-only name]; both: [-rate n] [-max-rows n] [-seed n] [-race]")
 		return flag.ErrHelp
 	}
 	flags := flag.NewFlagSet("campaign "+args[0], flag.ContinueOnError)
@@ -42,6 +42,7 @@ func run(ctx context.Context, args []string) error {
 	rounds := flags.Int("rounds", 20, "how often each fault is made (faults)")
 	only := flags.String("only", "", "a single fault by its name (faults)")
 	rate := flags.Int("rate", 600, "transactions per second")
+	rows := flags.Int("max-rows", 1, "outbox rows of a transaction at most")
 	seed := flags.Uint64("seed", 1, "seed of the moments and of the load")
 	race := flags.Bool("race", false, "run a relay with the race detector")
 	if err := flags.Parse(args[1:]); err != nil {
@@ -67,7 +68,7 @@ func run(ctx context.Context, args []string) error {
 		fmt.Stringer
 		Err() error
 	}
-	build, load := e2e.Build{Race: *race}, e2e.Load{Rate: *rate}
+	build, load := e2e.Build{Race: *race}, e2e.Load{Rate: *rate, MaxRows: *rows}
 	if args[0] == "crash" {
 		result, err = e2e.Crash(ctx, e2e.CrashOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Kills: *kills, Seed: *seed, Load: load, Progress: say})
 	} else {
