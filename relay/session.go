@@ -240,7 +240,13 @@ func (s *session) lastSave() error {
 		s.log.Warn("stopping without a last save: the activity lock is not held")
 		return nil
 	}
-	return s.save(ctx, false)
+	if err := s.save(ctx, false); err != nil {
+		return err
+	}
+	s.saved.mu.Lock()
+	defer s.saved.mu.Unlock()
+	s.log.Info("checkpoint saved", "position", s.saved.set.String())
+	return nil
 }
 
 // stand is a halted session: everything before the cause is drained and saved, then it stays up, not ready, or exits.

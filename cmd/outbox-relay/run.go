@@ -90,7 +90,7 @@ func (a *app) run(cfg *config.Config, f runFlags) error {
 	v, c := buildVersion()
 	log.Info("outbox-relay starts", "name", cfg.Name, "version", v, "commit", c, "http", server.Addr())
 	err = r.Run(ctx)
-	log.Info("outbox-relay ends", "checkpoint", r.Status().Checkpoint.GTIDSet)
+	log.Info("outbox-relay ends")
 	return err
 }
 

@@ -1,6 +1,8 @@
 package e2e_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,6 +33,9 @@ func TestSIGTERMUnderLoadLosesAndRepeatsNothing(t *testing.T) {
 		time.Sleep(time.Duration(100+150*i) * time.Millisecond) // a moment of its own each time, in the middle of the load
 		if took := stop(t, r); took > stopTime {
 			t.Errorf("stopping took %v", took)
+		}
+		if want := fmt.Sprintf("position=%s\n", checkpointOf(t, r).GTIDSet); !strings.Contains(r.Log(), want) {
+			t.Errorf("the log does not tell the last %q", want)
 		}
 	}
 	stats := load.Stop()
