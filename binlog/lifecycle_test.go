@@ -300,3 +300,18 @@ func TestAWrongPasswordIsOneSentence(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestAReaderWithNothingToReadSaysSoBeforeAHeartbeat(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sandbox.RunMySQL(t, sandbox.MySQLOptions{}), nil)
+	b.open(b.executed(), func(o *binlog.Options) { o.Heartbeat = time.Hour })
+	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
+	defer cancel()
+	tx, err := b.reader.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !tx.CaughtUp || len(tx.Ranges) > 0 || tx.HasRows {
+		t.Errorf("got %+v", tx)
+	}
+}

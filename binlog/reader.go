@@ -65,6 +65,7 @@ type Reader struct {
 	file    string
 	pos     uint64
 	target  *gtid.Set // what was executed at connect; nil once all of it was read
+	told    bool      // the connection has said that it is caught up
 	settled bool      // the connection has given something new: its silence limit is the short one
 
 	seen     *gtid.Set // every group read to its end, prepared XA branches included

@@ -14,6 +14,10 @@ import (
 // read takes events until there is a step to hand on.
 func (r *Reader) read() (*Transaction, error) {
 	for {
+		if !r.group.open && !r.told && r.caughtUp() {
+			r.told = true // without waiting for a heartbeat of an idle server
+			return r.emitStep(), nil
+		}
 		if !r.group.open && r.hasPending() && (r.pendingCount >= maxPending || !r.pk.ready()) {
 			return r.emitStep(), nil
 		}

@@ -50,6 +50,8 @@ type SinkStats struct {
 	// Unreachable is why the sink could not work at all since it began; empty once it could.
 	Unreachable string
 	LastError   string
+	// LastAnswer is when the sink's servers were last heard of, also while idle; zero if never, or where there are none.
+	LastAnswer time.Time
 }
 
 // SourceHooks connect a source to its session. They are safe to call from any goroutine and do not block.

@@ -178,6 +178,8 @@ func (s *session) unready(now time.Time, src binlog.Status, sink SinkStats, c Ch
 		return CauseStarting, "starting: connecting to the source"
 	case sink.Records > 0 && len(sink.Connected) == 0 && sink.Connected != nil && sink.OldestAge > patience:
 		return CauseKafka, "Kafka cannot be reached: " + sink.LastError + "; check kafka.brokers and that the brokers run"
+	case !sink.LastAnswer.IsZero() && now.Sub(sink.LastAnswer) > patience:
+		return CauseKafka, fmt.Sprintf("Kafka has not answered since %s: %s; check kafka.brokers and that the brokers run", sink.LastAnswer.UTC().Format(time.RFC3339), sink.LastError)
 	case sink.Unreachable != "" && now.Sub(s.started) > patience:
 		return CauseKafka, "Kafka cannot be used: " + sink.Unreachable + "; check kafka.brokers, kafka.tls, kafka.sasl and that the brokers run"
 	case len(sink.Stalled) > 0:

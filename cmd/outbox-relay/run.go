@@ -111,7 +111,7 @@ func signalContext(log *slog.Logger) (context.Context, context.CancelFunc) {
 
 // limitMemory sets the garbage collector's limit from what the configuration allows to be held, unless the environment sets it.
 func limitMemory(cfg *config.Config) {
-	const base = 24 << 20 // code, stacks, connection buffers and one request per broker being encoded
+	const base = 20 << 20 // code, stacks, connection buffers and one request per broker being encoded
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(base + int64(cfg.Limits.Buffer))
 	}

@@ -219,7 +219,7 @@ func (k kafkaSink) Publish(ctx context.Context, rec *router.Record, seq uint64) 
 
 func (k kafkaSink) Stats() relay.SinkStats {
 	s := k.Publisher.Stats()
-	out := relay.SinkStats{Records: s.InFlightRecords, Bytes: s.InFlightBytes, OldestAge: s.OldestAge, Connected: append([]string{}, s.Connected...), Unreachable: s.NoProducerID}
+	out := relay.SinkStats{Records: s.InFlightRecords, Bytes: s.InFlightBytes, OldestAge: s.OldestAge, Connected: append([]string{}, s.Connected...), Unreachable: s.NoProducerID, LastAnswer: s.LastAnswer}
 	if s.LastError != nil {
 		out.LastError = s.LastError.Error()
 	}
