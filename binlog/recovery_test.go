@@ -214,3 +214,19 @@ func TestInterleavedSourcesGiveFewRanges(t *testing.T) {
 		t.Errorf("a step has %d ranges for 3 sources", most)
 	}
 }
+
+func TestABranchThatEndedUnseenStopsTheReaderWhenItsNameIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	for _, skip := range []bool{false, true} {
+		b := newBench(t, sandbox.SharedMySQL(t), func(o *binlog.Options) { o.SkipUnknownXA = skip })
+		id := "'u" + b.name + "'"
+		branch := []string{"XA START " + id, "INSERT INTO o(aggregate_id) VALUES ('k')", "XA END " + id, "XA PREPARE " + id}
+		b.exec(append(branch, "SET sql_log_bin = 0", "XA COMMIT "+id, "SET sql_log_bin = 1")...)
+		b.exec(append(branch, "XA COMMIT "+id)...)
+		if skip {
+			equal(t, b.rows(1), "2 k NULL")
+			continue
+		}
+		wantReason(t, <-next(b.ctx, b.reader), binlog.ReasonUnknownXA, "on_unknown_xa")
+	}
+}

@@ -24,9 +24,15 @@ func (r *Reader) xaPrepare(body []byte) (*Transaction, error) {
 	changed := b.micros
 	if old := r.branches[p.Branch]; old != nil {
 		changed = min(changed, old.micros)
-		// The branch ended unseen (sql_log_bin=0) and its name is used again. Its rows are void, its GTIDs go with the new one.
+		// The branch ended unseen (sql_log_bin=0) and its name is used again. Whether its rows were committed cannot be known; its GTIDs go
+		// with the new one.
+		if old.rows != nil && !r.o.SkipUnknownXA {
+			return nil, r.stop(ReasonUnknownXA, fmt.Sprintf("XA branch %s was prepared again although the binlog holds no end of it: whether its outbox rows were committed is unknown", p.Branch),
+				"check the branch's rows by hand, then go on with on_unknown_xa: skip", nil)
+		}
 		b.prepared = old.prepared
 		if old.rows != nil {
+			r.metrics.unknownXA.Inc()
 			old.rows.discard()
 		}
 	}
