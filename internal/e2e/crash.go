@@ -21,6 +21,8 @@ type CrashOptions struct {
 	Kills   int
 	Seed    uint64
 	Load    Load
+	// Servers kills MySQL and the Kafka broker at random moments as well, and starts them again; they have to be the campaign's own.
+	Servers bool
 	// Progress gets a line now and then.
 	Progress func(string)
 }
@@ -28,6 +30,7 @@ type CrashOptions struct {
 // CrashResult is the account of a crash campaign.
 type CrashResult struct {
 	Kills    int
+	Servers  int // kills of servers
 	Seed     uint64
 	Load     LoadStats
 	Report   *relaytest.Report
@@ -52,7 +55,12 @@ func Crash(ctx context.Context, o CrashOptions) (*CrashResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	killing, stop := context.WithCancel(ctx)
+	servers := make(chan error, 1)
+	go func() { servers <- serverCrashes(killing, o, &res.Servers) }() // stopped by stop
 	err = crashes(ctx, s, o, load)
+	stop()
+	err = errors.Join(err, <-servers)
 	res.Load = load.Stop()
 	if err = errors.Join(err, res.Load.Err); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, s.LogTails())
@@ -80,6 +88,25 @@ func crashes(ctx context.Context, s *Site, o CrashOptions, load *Running) error 
 		r.Kill()
 		if kill%20 == 0 {
 			o.Progress(fmt.Sprintf("%d kills, %d transactions at %.0f per second", kill, load.Stats().Transactions, load.Stats().PerSecond()))
+		}
+	}
+	return nil
+}
+
+// serverCrashes kills MySQL and the broker in turn until ctx ends. Both run when it returns.
+func serverCrashes(ctx context.Context, o CrashOptions, kills *int) error {
+	random := rand.New(rand.NewPCG(o.Seed, 2))
+	for o.Servers && pause(ctx, time.Second+time.Duration(random.IntN(4000))*time.Millisecond) == nil {
+		kill, start := o.MySQL.Kill, o.MySQL.Start
+		if random.IntN(2) == 0 {
+			kill, start = o.Kafka.Broker(1).Kill, o.Kafka.Broker(1).Start
+		}
+		if err := kill(); err != nil {
+			return err
+		}
+		*kills++
+		if err := start(context.WithoutCancel(ctx)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -129,6 +156,7 @@ func (r *CrashResult) Err() error {
 func (r *CrashResult) String() string {
 	return table([][2]string{
 		{"kills of the relay (SIGKILL)", fmt.Sprint(r.Kills)},
+		{"kills of MySQL and Kafka", fmt.Sprint(r.Servers)},
 		{"seed", fmt.Sprint(r.Seed)},
 		{"committed transactions", fmt.Sprintf("%d in %.0f s, %.0f per second, %d rolled back", r.Load.Transactions, r.Load.Elapsed.Seconds(), r.Load.PerSecond(), r.Load.RolledBack)},
 		{"committed rows", fmt.Sprintf("%d of %d keys in %d partitions", r.Report.Committed, r.Report.Keys, r.Report.Partitions)},

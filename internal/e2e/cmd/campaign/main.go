@@ -34,11 +34,12 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 || args[0] != "crash" && args[0] != "faults" {
-		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] | faults [-rounds n] [-only name]; both: [-rate n] [-max-rows n] [-seed n] [-race]")
+		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-servers] | faults [-rounds n] [-only name]; both: [-rate n] [-max-rows n] [-seed n] [-race]")
 		return flag.ErrHelp
 	}
 	flags := flag.NewFlagSet("campaign "+args[0], flag.ContinueOnError)
 	kills := flags.Int("kills", 200, "how often the relay is killed (crash)")
+	servers := flags.Bool("servers", false, "kill the servers at random as well (crash)")
 	rounds := flags.Int("rounds", 20, "how often each fault is made (faults)")
 	only := flags.String("only", "", "a single fault by its name (faults)")
 	rate := flags.Int("rate", 600, "transactions per second")
@@ -70,7 +71,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	build, load := e2e.Build{Race: *race}, e2e.Load{Rate: *rate, MaxRows: *rows}
 	if args[0] == "crash" {
-		result, err = e2e.Crash(ctx, e2e.CrashOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Kills: *kills, Seed: *seed, Load: load, Progress: say})
+		result, err = e2e.Crash(ctx, e2e.CrashOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Kills: *kills, Servers: *servers, Seed: *seed, Load: load, Progress: say})
 	} else {
 		result, err = e2e.Faults(ctx, e2e.FaultsOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Rounds: *rounds, Only: *only, Seed: *seed, Load: load, Progress: say})
 	}
