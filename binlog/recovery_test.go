@@ -154,7 +154,8 @@ func TestACutBeforeTheChecksumOfACompressedTransactionIsHealed(t *testing.T) {
 func TestManyPreparedBranchesGoToTheSpool(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
-	b := newBench(t, sandbox.SharedMySQL(t), func(o *binlog.Options) { o.Registerer = reg })
+	// A server of its own: the readers of other tests would see commits of branches that were prepared before their start.
+	b := newBench(t, sandbox.RunMySQL(t, sandbox.MySQLOptions{}), func(o *binlog.Options) { o.Registerer = reg })
 	for i := range 20 { // each far below a quarter of the memory, together more than all of it
 		b.exec(fmt.Sprintf("XA START 'm%s%d'", b.name, i), "INSERT INTO o(payload) VALUES (REPEAT('x', 100000))",
 			fmt.Sprintf("XA END 'm%s%d'", b.name, i), fmt.Sprintf("XA PREPARE 'm%s%d'", b.name, i))
@@ -217,8 +218,9 @@ func TestInterleavedSourcesGiveFewRanges(t *testing.T) {
 
 func TestABranchThatEndedUnseenStopsTheReaderWhenItsNameIsUsedAgain(t *testing.T) {
 	t.Parallel()
+	m := sandbox.RunMySQL(t, sandbox.MySQLOptions{}) // see above
 	for _, skip := range []bool{false, true} {
-		b := newBench(t, sandbox.SharedMySQL(t), func(o *binlog.Options) { o.SkipUnknownXA = skip })
+		b := newBench(t, m, func(o *binlog.Options) { o.SkipUnknownXA = skip })
 		id := "'u" + b.name + "'"
 		branch := []string{"XA START " + id, "INSERT INTO o(aggregate_id) VALUES ('k')", "XA END " + id, "XA PREPARE " + id}
 		b.exec(append(branch, "SET sql_log_bin = 0", "XA COMMIT "+id, "SET sql_log_bin = 1")...)
