@@ -141,7 +141,7 @@ func (r *Reader) compare(ctx context.Context, c *Conn, s *Server) error {
 		}
 		if time.Now().After(deadline) {
 			return &SourceError{
-				Reason: ReasonDiverged, Hint: "the server lost them in a failover or is the wrong one; see on_divergence",
+				Reason: ReasonDiverged, Hint: hintDiverged,
 				Detail: fmt.Sprintf("the server at %s lacks transactions that the relay has read: %s", s.Address, missing),
 			}
 		}
@@ -165,7 +165,7 @@ func (r *Reader) compare(ctx context.Context, c *Conn, s *Server) error {
 	r.metrics.gap.Set(float64(gap.Count()))
 	if !gap.IsEmpty() {
 		return &SourceError{
-			Reason: ReasonPurged, Hint: "outbox rows of these transactions were not published; see on_gap",
+			Reason: ReasonPurged, Hint: hintPurged,
 			Detail: fmt.Sprintf("the server at %s has purged binlogs that the relay has not read; missing are %s", s.Address, gap),
 		}
 	}

@@ -67,6 +67,11 @@ type serverError struct {
 func (e *serverError) Error() string { return fmt.Sprintf("server error %d: %s", e.Code, e.Text) }
 
 const (
+	hintPurged   = "their outbox rows, if any, were not published: publish them by hand, then remove the checkpoint and set source.start to earliest"
+	hintDiverged = "the server lost them in a failover or is the wrong one: point source.address at the right one, or remove the checkpoint and set source.start to what this server has"
+)
+
+const (
 	codeSourceFatal = 1236 // ER_SOURCE_FATAL_ERROR_READING_BINLOG: the text tells which
 	codeNoPrivilege = 1227 // ER_SPECIFIC_ACCESS_DENIED_ERROR
 )
@@ -95,9 +100,9 @@ func classify(err error, address, user string) error {
 	case has("with the same server_uuid/server_id"):
 		return ErrFenced
 	case has("purged required binary logs"):
-		return &SourceError{Reason: ReasonPurged, Err: s, Detail: "the server at " + address + " has purged binlogs that the checkpoint still needs", Hint: "see on_gap"}
+		return &SourceError{Reason: ReasonPurged, Err: s, Detail: "the server at " + address + " has purged binlogs that the checkpoint still needs", Hint: hintPurged}
 	case has("has more GTIDs than the"):
-		return &SourceError{Reason: ReasonDiverged, Err: s, Detail: "the server at " + address + " lacks transactions that the relay has read", Hint: "see on_divergence"}
+		return &SourceError{Reason: ReasonDiverged, Err: s, Detail: "the server at " + address + " lacks transactions that the relay has read", Hint: hintDiverged}
 	case has("AUTO_POSITION mode", "GTID_MODE", "anonymous transaction"):
 		return &SourceError{Reason: ReasonGTIDMode, Err: s, Detail: "the server at " + address + " cannot send its binlog by GTID", Hint: "switch it to gtid_mode=ON"}
 	default:

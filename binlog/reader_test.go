@@ -172,7 +172,7 @@ func TestRowsOfATransactionComeInOrderAfterItsCommit(t *testing.T) {
 
 func TestNothingOfARolledBackTransactionComes(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, sandbox.SharedMySQL(t), nil)
+	b := newBench(t, sandbox.RunMySQL(t, sandbox.MySQLOptions{}), nil)
 	b.exec("BEGIN", "INSERT INTO o(aggregate_id) VALUES ('no')", "ROLLBACK",
 		"BEGIN", "INSERT INTO o(aggregate_id) VALUES ('yes')", "SAVEPOINT s", "INSERT INTO o(aggregate_id) VALUES ('no')", "ROLLBACK TO s", "COMMIT",
 		"XA START 'r'", "INSERT INTO o(aggregate_id) VALUES ('no')", "XA END 'r'", "XA PREPARE 'r'", "XA ROLLBACK 'r'",
@@ -183,7 +183,7 @@ func TestNothingOfARolledBackTransactionComes(t *testing.T) {
 
 func TestAnXATransactionComesOnlyWithItsCommit(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, sandbox.SharedMySQL(t), nil)
+	b := newBench(t, sandbox.RunMySQL(t, sandbox.MySQLOptions{}), nil) // prepared branches would meet those of other tests on a shared one
 	b.exec("XA START 'a','b1'", "INSERT INTO o(aggregate_id) VALUES ('one')", "XA END 'a','b1'", "XA PREPARE 'a','b1'")
 	b.exec("XA START 'a','b2'", "INSERT INTO o(aggregate_id) VALUES ('two')", "XA END 'a','b2'", "XA PREPARE 'a','b2'")
 	b.exec("INSERT INTO o(aggregate_id) VALUES ('between')")
@@ -220,7 +220,7 @@ func TestPreparedBranchIsTheOnlyHoleOfThePosition(t *testing.T) {
 
 func TestCompressedTransactions(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, sandbox.SharedMySQL(t), nil)
+	b := newBench(t, sandbox.RunMySQL(t, sandbox.MySQLOptions{}), nil)
 	b.exec("SET SESSION binlog_transaction_compression = ON",
 		"BEGIN", "INSERT INTO f(v) VALUES (REPEAT('z', 3000000))", "INSERT INTO o(aggregate_id) VALUES ('small')", "COMMIT",
 		"INSERT INTO o(aggregate_id, payload) VALUES ('large', REPEAT('p', 2000000))",

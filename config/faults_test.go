@@ -142,6 +142,8 @@ func TestFaults(t *testing.T) {
 			[]string{"source.on_gap: the policy snapshot is not available yet (line 1) - use halt"}},
 		{"gap by skip", "source: {address: 'db1:3306', user: relay, on_gap: skip}", nil, nil,
 			[]string{"source.on_gap: the policy skip is not available yet (line 1) - use halt"}},
+		{"divergence continued", "source: {address: 'db1:3306', user: relay, on_divergence: continue}", nil, nil,
+			[]string{"source.on_divergence: the policy continue is not available yet (line 1) - use halt"}},
 		{"table from snapshot", "tables: [{table: a.b, from: snapshot}]", nil, nil,
 			[]string{"tables[0].from: adding a table by snapshot is not available yet (line 2) - use latest"}},
 		{"debezium", "tables: [{table: a.b, preset: debezium}]", nil, nil,

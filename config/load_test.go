@@ -87,7 +87,7 @@ source:
     0a000000-0000-0000-0000-000000000001:1-100:102:blue:1-3,
     0B000000-0000-0000-0000-000000000002:7
   on_gap: halt
-  on_divergence: continue
+  on_divergence: halt
   on_statement_write: ignore
   on_unknown_xa: skip
   heartbeat: 500ms
@@ -152,7 +152,7 @@ func TestEveryKey(t *testing.T) {
 			TLS:      config.TLS{Mode: "verify-identity", CA: "ca.pem", Cert: "c.pem", Key: "k.pem"},
 			ServerID: 1<<32 - 1,
 			Start:    "0a000000-0000-0000-0000-000000000001:1-100:102:blue:1-3, 0B000000-0000-0000-0000-000000000002:7\n",
-			OnGap:    "halt", OnDivergence: "continue", OnStatementWrite: "ignore", OnUnknownXA: "skip", Heartbeat: 500 * time.Millisecond,
+			OnGap:    "halt", OnDivergence: "halt", OnStatementWrite: "ignore", OnUnknownXA: "skip", Heartbeat: 500 * time.Millisecond,
 		},
 		Tables: []config.Table{first, second},
 		Kafka: config.Kafka{

@@ -70,6 +70,9 @@ func (c *collector) source(s *Source) {
 	if s.OnGap != PolicyHalt && !c.faulty("source.on_gap") {
 		c.later("source.on_gap", "the policy "+s.OnGap, "use halt")
 	}
+	if s.OnDivergence != PolicyHalt && !c.faulty("source.on_divergence") {
+		c.later("source.on_divergence", "the policy "+s.OnDivergence, "use halt")
+	}
 	c.duration("source.heartbeat", s.Heartbeat, 100*time.Millisecond, time.Hour)
 }
 

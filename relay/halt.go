@@ -8,6 +8,7 @@ import (
 
 	"outbox-relay/binlog"
 	"outbox-relay/checkpoint"
+	"outbox-relay/router"
 )
 
 // Poison describes a record that can never be published.
@@ -38,6 +39,14 @@ func (p *Poison) Error() string {
 type HaltError struct {
 	Poison *Poison
 	Source error // a *binlog.SourceError, or an error of columns that rules need
+}
+
+// Columns reports whether the rules do not fit the columns of a row, which is the row's or the rules' fault and not the source's. A binlog that
+// names no columns is the source's.
+func (h *HaltError) Columns() bool {
+	var c *columnsError
+	var unnamed *router.NamesError
+	return errors.As(h.Source, &c) && !errors.As(h.Source, &unnamed)
 }
 
 // Unwrap gives the cause.

@@ -57,7 +57,7 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.As(err, &halt) && halt.Poison != nil:
+	case errors.As(err, &halt) && (halt.Poison != nil || halt.Columns()):
 		return exitPoison
 	case errors.As(err, &halt):
 		return exitSource

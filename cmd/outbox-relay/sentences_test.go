@@ -265,12 +265,12 @@ func positions(t *testing.T, m *sandbox.MySQL) {
 	}
 	own := "33333333-3333-3333-3333-333333333333"
 	fault{code: 3, sets: []string{"source.start=" + own + ":1-5", "checkpoint.path=" + s.dir + "/other"}, args: []string{"--sink", "stdout"},
-		want: []string{"halted: the server at " + m.Addr() + " lacks transactions that the relay has read: " + own + ":1-5; the server lost them in a failover or is the wrong one; see on_divergence"}}.expect(t, s)
+		want: []string{"halted: the server at " + m.Addr() + " lacks transactions that the relay has read: " + own + ":1-5; the server lost them in a failover or is the wrong one: point source.address at the right one, or remove the checkpoint and set source.start to what this server has"}}.expect(t, s)
 
 	fault{code: 78, sets: []string{}, want: []string{"table app.second is new to this relay, whose checkpoint already exists; set from: latest on its rule"}}.expect(t, withSecond(t, s, m))
 
 	mysqlExec(t, m, "INSERT INTO app.o (aggregate_type) VALUES ('x')", "FLUSH BINARY LOGS", "INSERT INTO app.o (aggregate_type) VALUES ('y')", "FLUSH BINARY LOGS", "PURGE BINARY LOGS BEFORE NOW() + INTERVAL 1 DAY")
-	fault{code: 3, want: []string{"halted: the server at " + m.Addr() + " has purged binlogs that the relay has not read; missing are ", ":", "; outbox rows of these transactions were not published; see on_gap"}}.expect(t, s)
+	fault{code: 3, want: []string{"halted: the server at " + m.Addr() + " has purged binlogs that the relay has not read; missing are ", ":", "; their outbox rows, if any, were not published: publish them by hand, then remove the checkpoint and set source.start to earliest"}}.expect(t, s)
 	fault{code: 3, sets: []string{"source.start=" + serverUUID(t, m) + ":1", "checkpoint.path=" + s.dir + "/third"},
 		want: []string{"halted: the server at " + m.Addr() + " has purged transactions that source.start lacks: ", "; set source.start to earliest, or add them"}}.expect(t, s)
 }
@@ -305,7 +305,7 @@ func TestSentencesAboutRowsAndTopics(t *testing.T) {
 		c := s.start("run")
 		s.awaitReadyz(c, 200, "active")
 		mysqlExec(t, m, insert)
-		if code := c.wait(); code != 3 {
+		if code := c.wait(); code != 4 {
 			t.Errorf("exit code %d", code)
 		}
 		holds(t, c.last(), []string{"outbox-relay: halted: the rules do not fit the rows of transaction ", ": table " + db + ".o has no column nope, which tables[0].key needs; its columns are id, aggregate_type, ",

@@ -53,12 +53,16 @@ func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg
 		FirstPosition: func(ctx context.Context) (*gtid.Set, error) { return firstPosition(ctx, cfg, login, log) },
 		AddedTables:   func(added []string) error { return addedTables(cfg, added) },
 		OpenSource: func(start *gtid.Set, hooks relay.SourceHooks, reg prometheus.Registerer) (relay.Source, error) {
-			return binlog.New(binlog.Options{
+			r, err := binlog.New(binlog.Options{
 				Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, ServerID: cfg.Source.ServerID, Tables: watched, Start: start,
 				Heartbeat: cfg.Source.Heartbeat, IgnoreStatementWrites: cfg.Source.OnStatementWrite == config.PolicyIgnore,
 				SkipUnknownXA: cfg.Source.OnUnknownXA == config.PolicySkip, Memory: share(cfg, openShare), RowLimit: int64(cfg.Limits.Row),
 				SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), BeforeWait: hooks.BeforeWait, Allowed: hooks.Allowed, Logger: log, Registerer: reg,
 			})
+			if err != nil {
+				return nil, err // not the nil reader, which would be a source
+			}
+			return r, nil
 		},
 		OpenSink: func(h relay.SinkHooks, reg prometheus.Registerer) (relay.Sink, error) {
 			if f.sink == "stdout" {

@@ -65,8 +65,8 @@ func TestPositionsOnTheServer(t *testing.T) {
 	}
 	expect(t, at(executed, ""), "source", "position", preflight.OK, "0 transactions behind")
 	expect(t, at(uuid+":1-3", ""), "source", "position", preflight.OK, " transactions behind the server, all of them in its binlogs")
-	expect(t, at(uuid+":1", ""), "source", "position", preflight.Failed, "has purged ", uuid+":2", "see on_gap")
-	expect(t, at(uuid+":1-1000", ""), "source", "position", preflight.Failed, "lacks ", uuid, "-1000", "see on_divergence")
+	expect(t, at(uuid+":1", ""), "source", "position", preflight.Failed, "has purged ", uuid+":2", "source.start to earliest")
+	expect(t, at(uuid+":1-1000", ""), "source", "position", preflight.Failed, "lacks ", uuid, "-1000", "remove the checkpoint")
 	expect(t, at("", uuid+":1"), "source", "source.start", preflight.Failed, "has purged ", "set source.start to earliest")
 	expect(t, at("", executed), "source", "source.start", preflight.OK)
 	absent(t, at("", "earliest"), "source", "source.start")

@@ -232,10 +232,10 @@ func (q *source) position(ctx context.Context) {
 	switch {
 	case !missing.IsEmpty():
 		q.add(Failed, name, "the server lacks %d transactions that the relay has read: %s", missing.Count(), shortened(missing)).
-			do("it lost them in a failover or is the wrong server: point source.address at the right one; see on_divergence")
+			do("it lost them in a failover or is the wrong server: point source.address at the right one, or remove the checkpoint and set source.start to what this server has")
 	case !gap.IsEmpty():
 		q.add(Failed, name, "the server has purged %d transactions that the relay has not read: %s", gap.Count(), shortened(gap)).
-			do("outbox rows in them were not published; see on_gap")
+			do("their outbox rows, if any, were not published: publish them by hand, then remove the checkpoint and set source.start to earliest")
 	default:
 		q.add(OK, name, "%d transactions behind the server, all of them in its binlogs", gtid.Minus(s.Executed, set).Count())
 	}
