@@ -60,7 +60,7 @@ func TestMetricsCountWhatTheServerHasPurged(t *testing.T) {
 func TestMetricsOfPreparedBranches(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
-	b := newBench(t, sandbox.SharedMySQL(t), func(o *binlog.Options) { o.Registerer = reg })
+	b := newBench(t, sandbox.RunMySQL(t, sandbox.MySQLOptions{}), func(o *binlog.Options) { o.Registerer = reg })
 	const pending, age = "outbox_relay_xa_pending", "outbox_relay_xa_oldest_age_seconds"
 	prepare := func(name string) {
 		b.exec("XA START '"+name+"'", "INSERT INTO o(aggregate_id) VALUES ('"+name+"')", "XA END '"+name+"'", "XA PREPARE '"+name+"'")
