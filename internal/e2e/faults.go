@@ -128,6 +128,9 @@ func makeFaults(ctx context.Context, o FaultsOptions, f fault) (*FaultResult, er
 // recoveryTime bounds how long a relay may need after a fault. It is wide: how long it took is reported.
 const recoveryTime = 2 * time.Minute
 
+// slowRecovery is a time that wants an explanation.
+const slowRecovery = 5 * time.Second
+
 func (r *faultRun) all(ctx context.Context, f fault, res *FaultResult) error {
 	relay, err := r.site.Start(ctx, RelayOptions{Build: r.o.Build})
 	if err != nil {
@@ -177,6 +180,9 @@ func (r *faultRun) rounds(ctx context.Context, f fault, relay *Relay, res *Fault
 		}
 		res.Recoveries = append(res.Recoveries, time.Since(begin))
 		r.o.Progress(fmt.Sprintf("%s: round %d, recovered in %.1f s", f.name, r.round, time.Since(begin).Seconds()))
+		if time.Since(begin) > slowRecovery {
+			r.o.Progress("that is slow; the end of the relay's log:\n" + relay.LogTail(10))
+		}
 	}
 	return nil
 }
