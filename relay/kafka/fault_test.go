@@ -214,7 +214,9 @@ func TestExactOrderUnderMovesCutsAndLostAcknowledgements(t *testing.T) {
 			}
 		}
 	}()
-	for range 60 {
+	// A fast machine is through before enough has failed, so it goes on until then.
+	rounds, enough := 0, func() bool { return errorsCounted(t, registry, "transient") >= 20 }
+	for ; rounds < 60 || rounds < 2000 && !enough(); rounds++ {
 		h.publish("t", 40, 500)
 		h.p.Flush()
 	}
@@ -222,12 +224,12 @@ func TestExactOrderUnderMovesCutsAndLostAcknowledgements(t *testing.T) {
 	close(stop)
 	<-done
 	h.verify("t")
-	if n := h.ackedCount(); n != 30_000 {
-		t.Errorf("%d acknowledged", n)
+	if n := h.ackedCount(); n != rounds*500 {
+		t.Errorf("%d of %d acknowledged", n, rounds*500)
 	}
 	h.noEpochs()
-	if n := errorsCounted(t, registry, "transient"); n < 20 {
-		t.Errorf("only %v faults met", n)
+	if !enough() {
+		t.Errorf("too few faults met in %d rounds", rounds)
 	}
 }
 
