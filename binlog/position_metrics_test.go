@@ -1,6 +1,7 @@
 package binlog_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -83,5 +84,48 @@ func TestMetricsOfPreparedBranches(t *testing.T) {
 	b.rows(1)
 	if n, old := gaugeValue(t, reg, pending), gaugeValue(t, reg, age); n != 0 || old != 0 {
 		t.Errorf("%v branches, the oldest %v s", n, old)
+	}
+}
+
+func TestTruncatesOfWatchedTablesAreCounted(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	b := newBench(t, sandbox.SharedMySQL(t), func(o *binlog.Options) { o.Registerer = reg })
+	b.exec("TRUNCATE o", "truncate table `o`", "TRUNCATE TABLE "+b.name+".o", "TRUNCATE `"+b.name+"`.`o`", "TRUNCATE f", "CREATE TABLE truncate_o (id INT)",
+		"INSERT INTO o(aggregate_id) VALUES ('end')")
+	b.rows(1)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "outbox_relay_ignored_changes_total" {
+			if n := f.GetMetric()[0].GetCounter().GetValue(); len(f.GetMetric()) != 1 || n != 4 {
+				t.Errorf("got %v", f.GetMetric())
+			}
+			return
+		}
+	}
+	t.Error("nothing was counted")
+}
+
+func TestDistanceCountsTheBinlogsBeforeAPosition(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sandbox.RunMySQL(t, sandbox.MySQLOptions{}), nil)
+	b.exec("INSERT INTO o(aggregate_id) VALUES ('k')", "FLUSH BINARY LOGS", "INSERT INTO o(aggregate_id) VALUES ('k')")
+	b.rows(2)
+	l := binlog.Login{Address: b.mysql.Addr(), User: "relay", Password: func(context.Context) (string, error) { return "relay", nil }}
+	_, file, pos := b.reader.Source()
+	before, err := binlog.Distance(b.ctx, l, file, pos)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.exec("PURGE BINARY LOGS TO '" + file + "'")
+	after, err := binlog.Distance(b.ctx, l, file, pos)
+	if err != nil || after != int64(pos) || before <= after {
+		t.Errorf("%d before the purge, %d after it at position %d, %v", before, after, pos, err)
+	}
+	if _, err := binlog.Distance(b.ctx, l, "no.000001", 4); err == nil {
+		t.Error("a file that is not there has a distance")
 	}
 }

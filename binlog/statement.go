@@ -62,6 +62,7 @@ func (r *Reader) query(ev *raw) (*Transaction, error) {
 		return r.xaStatement(q.Text)
 	}
 	if !g.begun {
+		r.countTruncate(q)
 		return r.commit(g.rows), nil // DDL and the like: a group of its own
 	}
 	return nil, r.judgeStatement(q)

@@ -121,7 +121,7 @@ func (l *mysqlLease) Run(ctx context.Context) error {
 		if held || failures == 0 {
 			l.log.Warn("activity lock lost or not reachable", "err", err)
 		}
-		d := min(100*time.Millisecond<<min(failures, 6), 3*time.Second)
+		d := min(100*time.Millisecond<<min(failures, 6), time.Second)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -83,6 +83,8 @@ type Options struct {
 	AddedTables func(added []string) error
 	OpenSource  func(start *gtid.Set, hooks SourceHooks, reg prometheus.Registerer) (Source, error)
 	OpenSink    func(hooks SinkHooks, reg prometheus.Registerer) (Sink, error)
+	// Distance tells how many bytes of binlog the server at address keeps before a position; nil if nobody wants to know.
+	Distance func(ctx context.Context, address, file string, pos uint64) (int64, error)
 
 	SaveInterval  time.Duration
 	Heartbeat     time.Duration // of the source: three of them without contact and the relay is not ready

@@ -139,6 +139,9 @@ func (s *session) run(ctx context.Context) error {
 	})
 	spawn(s.keepSaving)
 	spawn(s.guard)
+	if s.o.Distance != nil {
+		spawn(s.watchDistance)
+	}
 	spawn(func(work context.Context) {
 		select {
 		case <-s.ended:

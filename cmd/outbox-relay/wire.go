@@ -70,6 +70,11 @@ func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg
 			}
 			return newKafkaSink(cfg, h, log, reg)
 		},
+		Distance: func(ctx context.Context, address, file string, pos uint64) (int64, error) {
+			l := login
+			l.Address = address
+			return binlog.Distance(ctx, l, file, pos)
+		},
 		SaveInterval: cfg.Checkpoint.Interval, Heartbeat: cfg.Source.Heartbeat, DrainTimeout: drainTimeout,
 		MaxInFlight: int(share(cfg, trackerShare) / trackerEntrySize),
 		NoStandby:   f.noStandby, UntilCaughtUp: f.untilCaughtUp, ExitOnHalt: cfg.OnHalt == config.OnHaltExit,
