@@ -33,7 +33,8 @@ type Broker struct {
 // the end of its old session (6 s). It is an error if it runs already.
 func (b *Broker) Start(ctx context.Context) error { return b.start(ctx, []int{b.node.id}) }
 
-// start is ready when the broker's metadata lists the brokers of the given ids.
+// start is ready when the broker's metadata lists the brokers of the given ids and it gives out producer ids, which it refuses for a moment after
+// its start.
 func (b *Broker) start(ctx context.Context, ids []int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +69,10 @@ func (b *Broker) start(ctx context.Context, ids []int) error {
 		if !strings.Contains(run.output(), kafkaStarted) {
 			return errors.New("not started")
 		}
-		return b.lists(ctx, ids)
+		if err := b.lists(ctx, ids); err != nil {
+			return err
+		}
+		return givesProducerID(b.node.internal)
 	}
 	if err := run.await(ctx, ready); err != nil {
 		run.kill()
@@ -224,4 +228,21 @@ func brokerMetadata(addr string, topics []string) (*sarama.MetadataResponse, err
 		topics = []string{}
 	}
 	return broker.GetMetadata(sarama.NewMetadataRequest(config.Version, topics))
+}
+
+// givesProducerID asks one broker for the id of an idempotent producer.
+func givesProducerID(addr string) error {
+	broker := sarama.NewBroker(addr)
+	if err := broker.Open(adminConfig()); err != nil {
+		return err
+	}
+	defer broker.Close()
+	a, err := broker.InitProducerID(&sarama.InitProducerIDRequest{Version: 4, ProducerID: -1, ProducerEpoch: -1})
+	if err != nil {
+		return err
+	}
+	if a.Err != sarama.ErrNoError {
+		return a.Err
+	}
+	return nil
 }
