@@ -1,9 +1,11 @@
 package jsonb_test
 
 import (
+	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -262,4 +264,50 @@ func BenchmarkAppend(b *testing.B) {
 			}
 		})
 	}
+}
+
+// Every byte at every place around the eight-byte steps of the scan.
+func TestEscapesAtEveryPlace(t *testing.T) {
+	t.Parallel()
+	for length := range 20 {
+		for at := range length {
+			for c := range 256 {
+				s := bytes.Repeat([]byte{'x'}, length)
+				s[at] = byte(c)
+				if at > 0 {
+					s[at-1] = 0x80 // must not lend to its neighbour
+				}
+				doc := append([]byte{0x0c, byte(length)}, s...)
+				got, err := jsonb.Append(nil, doc)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := `"` + string(s[:at]) + escaped(byte(c)) + string(s[at+1:]) + `"`
+				if string(got) != want {
+					t.Fatalf("%q: got %q, want %q", s, got, want)
+				}
+			}
+		}
+	}
+}
+
+func escaped(c byte) string {
+	switch c {
+	case '"', '\\':
+		return `\` + string(rune(c))
+	case '\b':
+		return `\b`
+	case '\f':
+		return `\f`
+	case '\n':
+		return `\n`
+	case '\r':
+		return `\r`
+	case '\t':
+		return `\t`
+	}
+	if c < 0x20 {
+		return fmt.Sprintf(`\u%04x`, c)
+	}
+	return string([]byte{c})
 }

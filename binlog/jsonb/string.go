@@ -1,5 +1,7 @@
 package jsonb
 
+import "encoding/binary"
+
 // escape holds what stands behind the backslash for a byte that needs one, 'u' for the \u00xx form, 0 for a byte
 // that stands for itself.
 var escape = func() (t [256]byte) {
@@ -13,8 +15,37 @@ var escape = func() (t [256]byte) {
 
 // appendString appends s as a JSON string. Only quote, backslash and bytes below 0x20 are escaped, as the server does it.
 func appendString(dst, s []byte) []byte {
-	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
+	at := clean(s)
+	dst = append(dst, s[:at]...)
+	if at < len(s) {
+		dst = appendEscaped(dst, s[at:])
+	}
+	return append(dst, '"')
+}
+
+// clean gives the length of a beginning of s that needs no escape: all of it, or up to the eight bytes in which the first escape is.
+func clean(s []byte) int {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	at := 0
+	for ; len(s)-at >= 8; at += 8 {
+		x := binary.LittleEndian.Uint64(s[at:])
+		// The high bit of a byte of zero(v) is set where that byte of v is 0, and perhaps above it, which only costs time.
+		quote, backslash := x^(ones*'"'), x^(ones*'\\')
+		if ((quote-ones)&^quote|(backslash-ones)&^backslash|(x-ones*0x20)&^x)&high != 0 {
+			return at
+		}
+	}
+	for ; at < len(s); at++ {
+		if escape[s[at]] != 0 {
+			return at
+		}
+	}
+	return at
+}
+
+func appendEscaped(dst, s []byte) []byte {
+	const hex = "0123456789abcdef"
 	from := 0
 	for i, c := range s {
 		e := escape[c]
@@ -29,5 +60,5 @@ func appendString(dst, s []byte) []byte {
 			dst = append(dst, '\\', e)
 		}
 	}
-	return append(append(dst, s[from:]...), '"')
+	return append(dst, s[from:]...)
 }

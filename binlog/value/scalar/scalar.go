@@ -6,6 +6,7 @@ package scalar
 
 import (
 	"errors"
+	"math"
 	"strconv"
 )
 
@@ -126,8 +127,46 @@ func appendPadded(dst []byte, v uint32, width int) []byte {
 // 15 digits before the point or at most 14 zeros behind it, else as `1.5e20`. suffix is put behind a plain number
 // without a fraction (".0" inside JSON, "" in a column). f must be finite.
 func AppendDouble(dst []byte, f float64, suffix string) []byte {
+	if out, ok := appendShortDouble(dst, f, suffix); ok {
+		return out
+	}
 	var buf [32]byte
 	return appendDigits(dst, strconv.AppendFloat(buf[:0], f, 'e', -1, 64), suffix)
+}
+
+// appendShortDouble does the doubles that people write, prices and the like: at most four digits behind the point and eleven before it.
+//
+// r/10000 is the double next to the decimal r×10⁻⁴, since r and 10000 are exact and division rounds rightly. If that is f, then r×10⁻⁴ has at most 15
+// digits and reads back as f; no other decimal of at most 15 digits does, so without its trailing zeros it is the shortest.
+func appendShortDouble(dst []byte, f float64, suffix string) ([]byte, bool) {
+	const scale, digits = 10000, 4
+	a := math.Abs(f)
+	if !(a >= 1e-3 && a < 1e11) {
+		return dst, false
+	}
+	r := math.Floor(a*scale + 0.5)
+	if r/scale != a {
+		return dst, false
+	}
+	if f < 0 {
+		dst = append(dst, '-')
+	}
+	n := uint64(r)
+	whole, rest := n/scale, n%scale
+	dst = strconv.AppendUint(dst, whole, 10)
+	if rest == 0 {
+		return append(dst, suffix...), true
+	}
+	var buf [digits]byte
+	for i := digits - 1; i >= 0; i-- {
+		buf[i] = byte('0' + rest%10)
+		rest /= 10
+	}
+	end := digits
+	for buf[end-1] == '0' {
+		end--
+	}
+	return append(append(dst, '.'), buf[:end]...), true
 }
 
 // AppendFloat appends a FLOAT: at most 6 significant digits, in the forms of AppendDouble. f must be finite.
