@@ -143,23 +143,49 @@ func TestSizeLimitIsExact(t *testing.T) {
 	}
 }
 
-// The limit shrinks while records wait: the broker refuses the batch without saying why, and only the guilty record stops.
-func TestLimitThatShrinksFindsTheGuiltyRecord(t *testing.T) {
-	t.Parallel()
-	k := sandbox.SharedKafka(t)
-	topic := k.NewTopic(t, 1, nil)
+// shrinkLimit sets max.message.bytes and returns when the broker goes by it, which is a moment after it has said so: a second topic is changed
+// after the first one, and brokers apply changes in their order.
+func shrinkLimit(t *testing.T, k *sandbox.Kafka, topic, limit string) {
+	t.Helper()
+	probe := k.NewTopic(t, 1, nil)
 	admin, err := k.Admin()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = admin.Close() }()
+	for _, name := range []string{topic, probe} {
+		if err := admin.AlterConfig(sarama.TopicResource, name, map[string]*string{"max.message.bytes": &limit}, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := sarama.NewConfig()
+	config.Producer.Return.Successes = true
+	config.Producer.Retry.Max = 0
+	producer, err := sarama.NewSyncProducer(k.Addrs(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = producer.Close() }()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		_, _, err := producer.SendMessage(&sarama.ProducerMessage{Topic: probe, Value: sarama.ByteEncoder(make([]byte, 100_000))})
+		if errors.Is(err, sarama.ErrMessageSizeTooLarge) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the limit has no effect: %v", err)
+		}
+	}
+}
+
+// The limit shrinks while records wait: the broker refuses the batch without saying why, and only the guilty record stops.
+func TestLimitThatShrinksFindsTheGuiltyRecord(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic := k.NewTopic(t, 1, nil)
 	h := start(t, k.Addrs(), nil)
 	h.publish(topic, 1, 1)
 	h.drain(10 * time.Second)
-	small := "3000"
-	if err := admin.AlterConfig(sarama.TopicResource, topic, map[string]*string{"max.message.bytes": &small}, false); err != nil {
-		t.Fatal(err)
-	}
+	shrinkLimit(t, k, topic, "3000")
 	h.publish(topic, 1, 99)
 	h.seq++
 	r := record(topic, "k", h.seq)
