@@ -27,9 +27,19 @@ const (
 	firstTable
 )
 
+// latin2_czech_cs is the one collation with a mapping of its own: the server knows no C1 controls in it and prints them as '?'; the
+// same goes for DEL, but only behind the first byte that is not ASCII, up to which the server copies.
+const (
+	collationLatin2Czech         = 2
+	charsetLatin2Czech   charset = 255
+)
+
 //go:generate env UPDATE_GOLDEN=1 go test -count=1 -run TestCharsetTables .
 
 func (c charset) String() string {
+	if c == charsetLatin2Czech {
+		return "latin2"
+	}
 	if int(c) < len(charsetNames) {
 		return charsetNames[c]
 	}
@@ -39,6 +49,9 @@ func (c charset) String() string {
 func charsetOf(collation uint16) charset {
 	if int(collation) >= len(collationCharsets) {
 		return charsetUnknown
+	}
+	if collation == collationLatin2Czech {
+		return charsetLatin2Czech
 	}
 	return charset(collationCharsets[collation])
 }
@@ -72,6 +85,12 @@ func appendUTF8[T []byte | string](c charset, dst []byte, s T) ([]byte, bool) {
 		return appendUTF16(dst, s, 0, false)
 	case charsetUTF32:
 		return appendUTF32(dst, s)
+	case charsetLatin2Czech:
+		ascii := 0
+		for ascii < len(s) && s[ascii] < 0x80 {
+			ascii++
+		}
+		return appendByTable(latin2Czech(), append(dst, s[:ascii]...), s[ascii:])
 	}
 	if c < firstTable || int(c) >= len(charsetNames) {
 		return dst, false
@@ -209,6 +228,15 @@ var tables = func() []func() *table {
 	}
 	return out
 }()
+
+var latin2Czech = sync.OnceValue(func() *table {
+	t := loadTable("latin2")
+	t.ascii = false
+	for i := 0x7f; i < 0xa0; i++ {
+		t.single[i] = unmapped
+	}
+	return t
+})
 
 // loadTable reads tables/NAME.deflate: the four parts of a table one behind the other (the later ones may be
 // missing), each value as the u16 difference to the one before. The files are part of the program, so a fault is a

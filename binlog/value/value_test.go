@@ -61,7 +61,7 @@ func TestSupported(t *testing.T) {
 
 func TestCharset(t *testing.T) {
 	t.Parallel()
-	for id, want := range map[uint16]string{0: "", 8: "latin1", 47: "latin1", 48: "latin1", 63: "binary", 33: "utf8mb3", 83: "utf8mb3", 45: "utf8mb4", 46: "utf8mb4", 255: "utf8mb4", 309: "utf8mb4", 28: "gbk", 54: "utf16", 65535: ""} {
+	for id, want := range map[uint16]string{0: "", 8: "latin1", 47: "latin1", 48: "latin1", 2: "latin2", 9: "latin2", 63: "binary", 33: "utf8mb3", 83: "utf8mb3", 45: "utf8mb4", 46: "utf8mb4", 255: "utf8mb4", 309: "utf8mb4", 28: "gbk", 54: "utf16", 65535: ""} {
 		if got := value.Charset(id); got != want {
 			t.Errorf("collation %d: %q, want %q", id, got, want)
 		}
@@ -91,6 +91,9 @@ func TestAppend(t *testing.T) {
 		{"CHAR is not padded", event.Column{Type: event.ColumnString, Meta: 16, Collation: latin1}, "61", "a"},
 		{"latin1", event.Column{Type: event.ColumnBlob, Meta: 2, Collation: latin1}, "61e96280", "aéb€"},
 		{"holes of latin1 are C1 controls", event.Column{Type: event.ColumnVarchar, Meta: 9, Collation: latin1}, "818d8f909d", "\u0081\u008d\u008f\u0090\u009d"},
+		{"latin2 has C1 controls", event.Column{Type: event.ColumnVarchar, Meta: 9, Collation: 9}, "7fc17f80", "\x7fÁ\x7f\u0080"},
+		{"latin2_czech_cs has none, and DEL only at the front", event.Column{Type: event.ColumnVarchar, Meta: 9, Collation: 2}, "7fc1417f809fa0", "\x7fÁA???\u00a0"},
+		{"a member in latin2_czech_cs", event.Column{Type: event.ColumnEnum, Meta: 1, Collation: 2, Members: []string{"\x7f\xb1\x80"}}, "01", "\x7fą?"},
 		{"gbk", event.Column{Type: event.ColumnVarchar, Meta: 9, Collation: 28}, "61d6d062", "a中b"},
 		{"gbk with a backslash as second byte", event.Column{Type: event.ColumnVarchar, Meta: 9, Collation: 28}, "815c5c", "乗\\"},
 		{"utf16 outside the BMP", event.Column{Type: event.ColumnVarchar, Meta: 9, Collation: 54}, "4e2dd83dde00", "中😀"},
