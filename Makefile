@@ -8,6 +8,7 @@ GO        ?= go
 FUZZTIME  ?= 20s
 KILLS     ?= 200
 ROUNDS    ?= 20
+ROWS      ?= 200000
 SEED      ?= 1
 BENCH     ?= drain
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -77,6 +78,10 @@ crash: ## Kill the relay at random moments under load and judge every row [KILLS
 .PHONY: faults
 faults: ## Kill, freeze and cut off the servers under load and judge every row [ROUNDS=20 SEED=1]
 	$(GO) run ./internal/e2e/cmd/campaign faults -rounds $(ROUNDS) -seed $(SEED)
+
+.PHONY: fidelity
+fidelity: ## Compare random rows of random tables with what SELECT prints [ROWS=200000 SEED=1 MYSQL=8.0]
+	$(GO) run ./internal/fidelity -rows $(ROWS) -seed $(SEED) $(if $(MYSQL),-mysql $(MYSQL))
 
 .PHONY: bench
 bench: ## Measure against a plain relay of go-mysql and sarama [BENCH=drain, or memory, skip, decode]
