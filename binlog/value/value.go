@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"outbox-relay/binlog/event"
 	"outbox-relay/binlog/jsonb"
@@ -236,6 +237,9 @@ func appendMembers(dst []byte, col *event.Column, raw []byte) ([]byte, error) {
 	if len(col.Members) < 64 && u>>len(col.Members) != 0 {
 		return dst, malformed(col, "mask %#x for %d members", u, len(col.Members))
 	}
+	if cs == charsetLatin2Czech {
+		return appendSetAsWhole(dst, col, cs, u)
+	}
 	out := dst
 	for i := 0; u != 0; i, u = i+1, u>>1 {
 		if u&1 == 0 {
@@ -248,6 +252,21 @@ func appendMembers(dst []byte, col *event.Column, raw []byte) ([]byte, error) {
 		if out, err = appendMember(out, col, cs, i); err != nil {
 			return dst, err
 		}
+	}
+	return out, nil
+}
+
+// appendSetAsWhole converts the members of a SET in one piece, as the server does: for charsets where it makes a difference.
+func appendSetAsWhole(dst []byte, col *event.Column, cs charset, mask uint64) ([]byte, error) {
+	var chosen []string
+	for i, m := range col.Members {
+		if mask>>i&1 != 0 {
+			chosen = append(chosen, m)
+		}
+	}
+	out, ok := appendUTF8String(cs, dst, strings.Join(chosen, ","))
+	if !ok {
+		return dst, malformed(col, "members are no valid text of charset %s", cs)
 	}
 	return out, nil
 }
