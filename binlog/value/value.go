@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 
 	"outbox-relay/binlog/event"
 	"outbox-relay/binlog/jsonb"
@@ -258,13 +257,17 @@ func appendMembers(dst []byte, col *event.Column, raw []byte) ([]byte, error) {
 
 // appendSetAsWhole converts the members of a SET in one piece, as the server does: for charsets where it makes a difference.
 func appendSetAsWhole(dst []byte, col *event.Column, cs charset, mask uint64) ([]byte, error) {
-	var chosen []string
+	var text []byte
 	for i, m := range col.Members {
-		if mask>>i&1 != 0 {
-			chosen = append(chosen, m)
+		if mask>>i&1 == 0 {
+			continue
 		}
+		if len(text) > 0 {
+			text = append(text, ',')
+		}
+		text = append(text, m...)
 	}
-	out, ok := appendUTF8String(cs, dst, strings.Join(chosen, ","))
+	out, ok := cs.appendUTF8(dst, text)
 	if !ok {
 		return dst, malformed(col, "members are no valid text of charset %s", cs)
 	}
