@@ -189,4 +189,12 @@ func (cs *charset) member(r *rand.Rand, n int) []byte {
 }
 
 // literal gives the bytes as text.
-func (cs *charset) literal(b []byte) string { return fmt.Sprintf("_%s x'%x'", cs.name, b) }
+func (cs *charset) literal(b []byte) string { return "_" + cs.name + " " + hexLiteral(b) }
+
+// hexLiteral is not x” for no bytes: MySQL 8.0.33 fails to read such a default back.
+func hexLiteral(b []byte) string {
+	if len(b) == 0 {
+		return "''"
+	}
+	return fmt.Sprintf("x'%x'", b)
+}

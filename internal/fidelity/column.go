@@ -215,7 +215,7 @@ func octets(r *rand.Rand, longest int) string {
 	if r.IntN(4) == 0 {
 		clear(b[n-r.IntN(n+1):])
 	}
-	return fmt.Sprintf("x'%x'", b)
+	return hexLiteral(b)
 }
 
 func binaryColumn(_ *palette, r *rand.Rand) *column {

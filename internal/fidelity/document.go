@@ -48,7 +48,7 @@ func document(r *rand.Rand, depth int) string {
 	case 10:
 		return fmt.Sprintf("CAST(x'%x' AS JSON)", randomBytes(r, 1+r.IntN(130)))
 	case 11:
-		return fmt.Sprintf("JSON_ARRAY(b'%b', CAST(%d AS YEAR), CAST(%g AS FLOAT))", r.IntN(4096), 1950+r.IntN(100), float32(r.NormFloat64()*1000))
+		return fmt.Sprintf("JSON_ARRAY(b'%b', TRUE, CAST(%g AS FLOAT))", r.IntN(4096), float32(r.NormFloat64()*1000))
 	}
 	return "JSON_EXTRACT(JSON_ARRAY(" + jsonText(r) + "), '$[0]')"
 }
@@ -83,7 +83,7 @@ func jsonText(r *rand.Rand) string {
 			text = append(text, rune('a'+r.IntN(26)))
 		}
 	}
-	return fmt.Sprintf("_utf8mb4 x'%x'", string(text))
+	return "_utf8mb4 " + hexLiteral([]byte(string(text)))
 }
 
 // double gives finite numbers of all sizes, short decimal ones and borders among them.

@@ -26,7 +26,7 @@ func main() {
 }
 
 // serverArgs let MySQL write fast, and put rows of a statement into several events.
-var serverArgs = []string{"--sync-binlog=0", "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=OFF", "--max-binlog-size=64M", "--binlog-expire-logs-seconds=0"}
+var serverArgs = []string{"--sync-binlog=0", "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=OFF", "--max-binlog-size=64M", "--binlog-row-event-max-size=2048"}
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("fidelity", flag.ContinueOnError)
