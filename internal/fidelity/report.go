@@ -20,6 +20,7 @@ type report struct {
 	byType      map[string]*tally
 	byCharset   map[string]*tally
 	ways        map[string]int
+	kinds       map[string]int // of transactions
 	differences int
 	shown       []string
 	seen        map[string]bool // columns of which a difference is among shown
@@ -29,7 +30,7 @@ type report struct {
 type tally struct{ values, nulls, differences int }
 
 func newReport() *report {
-	return &report{byType: map[string]*tally{}, byCharset: map[string]*tally{}, ways: map[string]int{}, seen: map[string]bool{}}
+	return &report{byType: map[string]*tally{}, byCharset: map[string]*tally{}, ways: map[string]int{}, kinds: map[string]int{}, seen: map[string]bool{}}
 }
 
 // count gives the counters of a column; the charset's is nil where there is none.
@@ -74,6 +75,10 @@ func (r *report) String() string {
 	fmt.Fprintf(&s, "\n%-28s %10s\n", "written by", "rows")
 	for _, name := range slices.Sorted(maps.Keys(r.ways)) {
 		fmt.Fprintf(&s, "%-28s %10d\n", name, r.ways[name])
+	}
+	fmt.Fprintf(&s, "\n%-28s %10s\n", "transactions", "")
+	for _, name := range slices.Sorted(maps.Keys(r.kinds)) {
+		fmt.Fprintf(&s, "%-28s %10d\n", name, r.kinds[name])
 	}
 	fmt.Fprintf(&s, "\nMySQL %s, seed %d: %d tables, %d rows, %d values, %d NULLs, %d charsets; %d differences; %s\n", r.version, r.seed, r.tables, r.rows, all.values, all.nulls,
 		len(r.byCharset), r.differences, r.took.Round(100*time.Millisecond))

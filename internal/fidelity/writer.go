@@ -64,19 +64,24 @@ func (w *writer) selectIntoNew(t *table) error {
 // transaction writes one to three statements in one of the ways that transactions have.
 func (w *writer) transaction(t *table) error {
 	r := w.r
-	session := fmt.Sprintf("SET SESSION binlog_transaction_compression=%d, binlog_rows_query_log_events=%d, sql_mode='%s'", r.IntN(2), r.IntN(2), []string{"", "ALLOW_INVALID_DATES"}[r.IntN(2)])
-	begin, end, keep := "", []string(nil), true
+	compressed := r.IntN(2)
+	session := fmt.Sprintf("SET SESSION binlog_transaction_compression=%d, binlog_rows_query_log_events=%d, sql_mode='%s'", compressed, r.IntN(2), []string{"", "ALLOW_INVALID_DATES"}[r.IntN(2)])
+	kind, begin, end, keep := "single statement", "", []string(nil), true
 	switch n := r.IntN(20); {
 	case n < 3:
 	case n < 5:
 		w.xa++
 		name := fmt.Sprintf("'fidelity%d'", w.xa)
-		begin, keep = "XA START "+name, r.IntN(4) != 0
+		kind, begin, keep = "XA", "XA START "+name, r.IntN(4) != 0
 		end = []string{"XA END " + name, "XA PREPARE " + name, map[bool]string{true: "XA COMMIT ", false: "XA ROLLBACK "}[keep] + name}
 	case n < 7:
-		begin, end, keep = "BEGIN", []string{"ROLLBACK"}, false
+		kind, begin, end, keep = "BEGIN", "BEGIN", []string{"ROLLBACK"}, false
 	default:
-		begin, end = "BEGIN", []string{"COMMIT"}
+		kind, begin, end = "BEGIN", "BEGIN", []string{"COMMIT"}
+	}
+	w.judge.report.kinds[kind+map[bool]string{true: " committed", false: " rolled back"}[keep]]++
+	if keep && compressed == 1 {
+		w.judge.report.kinds["of these compressed"]++
 	}
 	if err := w.c.exec(session); err != nil {
 		return err
@@ -98,6 +103,7 @@ func (w *writer) transaction(t *table) error {
 			return err
 		}
 		if undo {
+			w.judge.report.kinds["rolled back to a savepoint"]++
 			w.pending = w.pending[:mark]
 			if err := w.c.exec("ROLLBACK TO s"); err != nil {
 				return err
