@@ -20,13 +20,28 @@ type column struct {
 	value      func(r *rand.Rand) string // a SQL expression
 }
 
-// palette is what columns are made from.
+// palette is what columns are made from. Charsets and families are dealt like cards, so that even few tables have each of them.
 type palette struct {
 	charsets []*charset
 	vectors  bool // the server has VECTOR
+
+	charsetDeck, familyDeck []int
 }
 
-// families of column types; each is equally likely.
+// shuffle begins with new decks, so that a round does not depend on those before it.
+func (p *palette) shuffle() { p.charsetDeck, p.familyDeck = nil, nil }
+
+// deal gives the next of n cards.
+func deal(r *rand.Rand, deck *[]int, n int) int {
+	if len(*deck) == 0 {
+		*deck = r.Perm(n)
+	}
+	card := (*deck)[0]
+	*deck = (*deck)[1:]
+	return card
+}
+
+// families of column types; one that is named more often is more frequent.
 var families = []func(p *palette, r *rand.Rand) *column{
 	integerColumn, integerColumn, decimalColumn, floatingColumn, bitColumn, temporalColumn, temporalColumn, temporalColumn,
 	characterColumn, characterColumn, characterColumn, characterColumn, textColumn, textColumn, binaryColumn, blobColumn,
@@ -35,7 +50,7 @@ var families = []func(p *palette, r *rand.Rand) *column{
 
 // column gives a random column with a random nullability and default.
 func (p *palette) column(r *rand.Rand, name string) *column {
-	c := families[r.IntN(len(families))](p, r)
+	c := families[deal(r, &p.familyDeck, len(families))](p, r)
 	c.name = name
 	c.notNull = r.IntN(3) == 0
 	c.hasDefault = r.IntN(3) == 0
@@ -166,7 +181,9 @@ func temporalColumn(_ *palette, r *rand.Rand) *column {
 	}}
 }
 
-func (p *palette) charset(r *rand.Rand) *charset { return p.charsets[r.IntN(len(p.charsets))] }
+func (p *palette) charset(r *rand.Rand) *charset {
+	return p.charsets[deal(r, &p.charsetDeck, len(p.charsets))]
+}
 
 // inCharset is the clause of a random collation of the charset.
 func inCharset(cs *charset, r *rand.Rand) string {
@@ -259,7 +276,11 @@ func enumColumn(p *palette, r *rand.Rand) *column {
 
 func setColumn(p *palette, r *rand.Rand) *column {
 	cs, n := p.charset(r), 1+r.IntN(64)
-	return &column{ddl: "SET" + members(cs, r, n) + inCharset(cs, r), value: func(r *rand.Rand) string {
+	collation := inCharset(cs, r)
+	if cs.longest > 1 { // elsewhere a wide comma is a comma to the server
+		collation = " CHARACTER SET " + cs.name + " COLLATE " + cs.name + "_bin"
+	}
+	return &column{ddl: "SET" + members(cs, r, n) + collation, value: func(r *rand.Rand) string {
 		return fmt.Sprint(r.Uint64() >> (64 - n) >> r.IntN(n))
 	}}
 }

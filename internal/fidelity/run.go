@@ -77,6 +77,7 @@ func round(ctx context.Context, m *sandbox.MySQL, c *connection, p *palette, out
 		return err
 	}
 	j := newJudge(fmt.Sprintf("MySQL %s, seed %d, round %d", out.version, out.seed, n), out)
+	p.shuffle()
 	w := &writer{c: c, r: rand.New(rand.NewPCG(out.seed, uint64(n))), palette: p, judge: j, xa: n << 20}
 	for i := range tablesPerRound {
 		t, err := createTable(c, p, w.r, fmt.Sprintf("t%d", i))
