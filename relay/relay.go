@@ -67,7 +67,7 @@ type SinkHooks struct {
 	Allowed  func() bool         // asked before every request
 }
 
-// Options configure a Relay. All but Logger, Registerer and Hooks are required.
+// Options configure a Relay. All but AddedTables, Distance, Logger, Registerer and Points are required.
 type Options struct {
 	Name     string
 	Instance string // identifies this process in the checkpoint

@@ -126,7 +126,7 @@ func (c *compiler) topic(text string, p namedPreset) (template, string) {
 	t := c.template("topic", text, p.topic)
 	if fixed, ok := t.literalOnly(); ok {
 		if fixed != "" {
-			if err := checkTopic([]byte(fixed)); err != nil {
+			if err := CheckTopic([]byte(fixed)); err != nil {
 				c.fault("topic", "%v", err)
 			}
 		}

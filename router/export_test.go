@@ -11,9 +11,6 @@ func CanonicalTemplate(text string) (canonical string, columns []string, err err
 	return t.String(), columns, err
 }
 
-// CheckTopic is the check of topic names.
-func CheckTopic(name string) error { return checkTopic([]byte(name)) }
-
 // ObjectMembers reads a JSON object with the reader of spread headers: names and values, with strings unescaped.
 func ObjectMembers(text string) (members [][2]string, err error) {
 	o, err := readObject([]byte(text))

@@ -207,7 +207,7 @@ func (w *writer) topic(rule *boundRule) {
 	}
 	topic, found := w.router.topics.lookup(text)
 	if !found {
-		if err := checkTopic(text); err != nil {
+		if err := CheckTopic(text); err != nil {
 			w.fail("topic", -1, ReasonInvalidTopic, "no broker accepts the topic name "+strconv.Quote(string(text[:min(len(text), maxShown)])), err)
 			w.poison.Topic = string(text[:min(len(text), maxShown)])
 			return

@@ -14,9 +14,9 @@ var (
 	errTopicOwned = errors.New("topic of the brokers themselves, which refuse producers")
 )
 
-// checkTopic tells whether a broker takes a topic of this name from a producer (the rules of Kafka's Topic.validate, and its internal
+// CheckTopic tells whether a broker takes a topic of this name from a producer (the rules of Kafka's Topic.validate, and its internal
 // topics). It does not allocate for a good name.
-func checkTopic(name []byte) error {
+func CheckTopic(name []byte) error {
 	switch {
 	case len(name) == 0:
 		return errTopicEmpty

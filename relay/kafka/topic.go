@@ -132,31 +132,10 @@ func checkAlways(name string, size int, millis int64, want int32) (reason string
 	case want < router.AnyPartition:
 		return ReasonInvalidPartition, errors.New("negative partition")
 	}
-	if err := checkName(name); err != nil {
+	if err := router.CheckTopic([]byte(name)); err != nil {
 		return ReasonInvalidTopic, err
 	}
 	return "", nil
-}
-
-// checkName tells whether a broker takes a topic of this name from a producer (Kafka: Topic.validate, and its internal topics).
-func checkName(name string) error {
-	switch name {
-	case "", ".", "..":
-		return fmt.Errorf("%q is no topic name", name)
-	case "__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata":
-		return errors.New("a topic of the brokers themselves, which refuse producers")
-	}
-	if len(name) > 249 {
-		return fmt.Errorf("a name of %d bytes, 249 are allowed", len(name))
-	}
-	for i := range len(name) {
-		switch c := name[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
-		default:
-			return fmt.Errorf("%q in the name: letters, digits, dot, underscore and hyphen are allowed", c)
-		}
-	}
-	return nil
 }
 
 // choose gives the partition of a record.
