@@ -79,7 +79,7 @@ func (r *Reader) attempt(ctx context.Context, l Login) error {
 		return err
 	}
 	r.conn, r.everConnected, r.settled, r.told = c, true, false, false
-	r.pk = newPackets(c.Conn.Conn.Conn, bufferSize, r.o.BeforeWait)
+	r.pk = newPackets(c.Conn.Conn.Conn, r.bufferSize, r.o.BeforeWait)
 	r.pk.limit = min(firstLimit<<min(r.failures-1, 10), maxLimit)
 	r.metrics.connects.Inc()
 	r.metrics.connected.Set(1)

@@ -75,6 +75,8 @@ type Reader struct {
 	spool    spool
 	inflate  *inflater
 	scratch  []byte
+	// bufferSize is that of the stream's buffer.
+	bufferSize int
 
 	pending      []gtid.Range // groups without watched rows not yet handed on
 	pendingCount int
@@ -144,7 +146,7 @@ func New(o Options) (*Reader, error) {
 	r := &Reader{
 		o: o, log: o.Logger, metrics: newMetrics(o.Registerer), replica: ReplicaUUID(o.Name), serverID: o.ServerID,
 		seen: o.Start.Clone(), branches: map[event.XABranch]*branch{},
-		mem: memory{limit: o.Memory}, spool: spool{dir: o.SpoolDir, limit: o.SpoolLimit},
+		mem: memory{limit: o.Memory}, spool: spool{dir: o.SpoolDir, limit: o.SpoolLimit}, bufferSize: bufferSize,
 	}
 	if r.serverID == 0 {
 		r.serverID = serverID(o.Name)
@@ -232,7 +234,7 @@ func lasting(err error) bool {
 func (r *Reader) judge(err error) error {
 	switch {
 	case errors.Is(err, errSpoolFull):
-		return &SourceError{Reason: ReasonSpoolFull, GTID: r.group.gtid.String(), Err: err, Detail: "a transaction does not fit into the spool", Hint: "raise limits.spool or free space in limits.spool_dir"}
+		return &SourceError{Reason: ReasonSpoolFull, GTID: r.openGTID(), Err: err, Detail: "a transaction does not fit into the spool", Hint: "raise limits.spool or free space in limits.spool_dir"}
 	case r.pk.failed:
 		return err
 	case errors.Is(err, errCorrupt):
@@ -240,11 +242,19 @@ func (r *Reader) judge(err error) error {
 		if r.corrupt < maxCorrupt {
 			return err
 		}
-		return &SourceError{Reason: ReasonCorrupt, GTID: r.group.gtid.String(), Err: err, Detail: fmt.Sprintf("the binlog of %s cannot be read at %s:%d, %d times in a row", r.conn.address, r.file, r.pos, r.corrupt), Hint: "check the file with mysqlbinlog --verify-binlog-checksum"}
+		return &SourceError{Reason: ReasonCorrupt, GTID: r.openGTID(), Err: err, Detail: fmt.Sprintf("the binlog of %s cannot be read at %s:%d, %d times in a row", r.conn.address, r.file, r.pos, r.corrupt), Hint: "check the file with mysqlbinlog --verify-binlog-checksum"}
 	case errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("the server ended the stream: %w", err)
 	}
 	return classify(err, r.conn.address, r.o.Login.User)
+}
+
+// openGTID names the open transaction; empty outside one.
+func (r *Reader) openGTID() string {
+	if !r.group.open {
+		return ""
+	}
+	return r.group.gtid.String()
 }
 
 // progress notes that the stream has begun to give something new. It forgives no failure: what a connection fails at again and again may lie

@@ -102,11 +102,7 @@ func (ev *raw) skip() error {
 
 // stop makes the error for a condition that time cannot heal, naming the open transaction.
 func (r *Reader) stop(reason Reason, detail, hint string, err error) error {
-	e := &SourceError{Reason: reason, Detail: detail, Hint: hint, Err: err}
-	if r.group.open {
-		e.GTID = r.group.gtid.String()
-	}
-	return e
+	return &SourceError{Reason: reason, GTID: r.openGTID(), Detail: detail, Hint: hint, Err: err}
 }
 
 func (r *Reader) inGroup(t event.Type) error {
