@@ -86,6 +86,13 @@ func (r *Reader) attempt(ctx context.Context, l Login) error {
 	r.setStatus(func(s *Status) {
 		s.Connected, s.Searching, s.Address, s.ServerUUID, s.Since = true, true, l.Address, r.server.UUID, time.Now()
 	})
+	if !r.server.namesColumns() && r.ahead == nil {
+		r.lookupDue = true
+		if !r.warned {
+			r.warned = true
+			r.log.Warn("the binlog names no columns (binlog_row_metadata=MINIMAL): they are read from information_schema, and an ALTER that cannot be followed halts; FULL is safer")
+		}
+	}
 	r.log.Info("source connected", "address", l.Address, "version", r.server.Version, "server_uuid", r.server.UUID.String())
 	return nil
 }

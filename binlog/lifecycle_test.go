@@ -277,7 +277,6 @@ func TestServersThatCannotBeReadAreNamed(t *testing.T) {
 		arg  string
 		want binlog.Reason
 	}{
-		{"--binlog-row-metadata=MINIMAL", binlog.ReasonColumnsUnknown},
 		{"--gtid-mode=OFF_PERMISSIVE", binlog.ReasonGTIDMode},
 		{"--skip-log-bin", binlog.ReasonBinlogOff},
 		{"--binlog-format=MIXED", binlog.ReasonFormat},

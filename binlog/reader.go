@@ -2,6 +2,7 @@ package binlog
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,8 @@ type Options struct {
 	ServerID  uint32      // 0: derived from Name
 	Tables    []TableName // watched tables; the rows of all others are skipped
 	Start     *gtid.Set   // what has been read and published already; the Reader keeps its own copy
+	// Columns is what an earlier Reader remembered of the watched tables' columns at Start (see Reader.Columns); nil for nothing.
+	Columns   json.RawMessage
 	Heartbeat time.Duration
 
 	IgnoreStatementWrites bool // a statement-format change that may touch a watched schema is passed by, counted; else the reader stops
@@ -58,6 +61,12 @@ type Reader struct {
 	replica  gtid.UUID
 	watched  watched
 	tags     event.Tags
+	ctx      context.Context // of the Next that runs
+
+	columns   columnMemory
+	warned    bool   // that the binlog names no columns
+	lookupDue bool   // columns that are not known should be asked for
+	ahead     *ahead // not nil in a Reader that looks ahead for another
 
 	conn    *Conn
 	pk      *packets // nil while not connected
@@ -151,6 +160,9 @@ func New(o Options) (*Reader, error) {
 	if r.serverID == 0 {
 		r.serverID = serverID(o.Name)
 	}
+	if err := r.columns.load(o.Columns, o.Tables, o.Start); err != nil {
+		return nil, fmt.Errorf("binlog: %w", err)
+	}
 	r.watched = newWatched(o.Tables)
 	r.group.rows = r.newLog()
 	r.status = Status{Since: time.Now()}
@@ -175,6 +187,10 @@ func (r *Reader) setStatus(f func(*Status)) {
 // Source returns the server being read and the place in its binlog; nil before the first connection. Same goroutine as Next.
 func (r *Reader) Source() (s *Server, file string, pos uint64) { return r.server, r.file, r.pos }
 
+// Columns gives what a Reader that starts at position p has to know of the watched tables' columns, nil where the binlog names them. p must not be
+// before an earlier p. It may be called by any goroutine.
+func (r *Reader) Columns(p *gtid.Set) (json.RawMessage, error) { return r.columns.stored(p) }
+
 // Close closes the connection and forgets open transactions. No Next may be running.
 func (r *Reader) Close() error {
 	r.disconnect(nil)
@@ -195,6 +211,7 @@ func (r *Reader) Close() error {
 // frozen server), with ErrFenced, with a *SourceError, which time cannot heal, or with a lasting *ConnectError if every address gave one before
 // the first connect. All calls share one ctx: the connection that a call makes ends with its ctx.
 func (r *Reader) Next(ctx context.Context) (*Transaction, error) {
+	r.ctx = ctx
 	if r.lent != nil {
 		r.lent.discard()
 		r.lent = nil

@@ -26,6 +26,7 @@ type bench struct {
 	ctx    context.Context
 	reader *binlog.Reader
 	last   *binlog.Transaction
+	done   *gtid.Set // what the steps have handed on since open; kept by the tests that resume
 }
 
 const outboxTable = "CREATE TABLE o (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, aggregate_id VARCHAR(64), payload LONGTEXT)"
@@ -56,7 +57,7 @@ func (b *bench) open(start *gtid.Set, change func(*binlog.Options)) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.reader = r
+	b.reader, b.done = r, start.Clone()
 	b.t.Cleanup(func() { r.Close() })
 }
 

@@ -89,11 +89,12 @@ func (s *Server) usable() error {
 		return &SourceError{Reason: ReasonGTIDMode, Detail: fmt.Sprintf("the server at %s runs with gtid_mode=%s", s.Address, s.GTIDMode), Hint: "switch it on in the steps of the manual: enforce_gtid_consistency=ON, then gtid_mode=OFF_PERMISSIVE, ON_PERMISSIVE, ON"}
 	case s.Format != "ROW":
 		return &SourceError{Reason: ReasonFormat, Detail: fmt.Sprintf("the server at %s runs with binlog_format=%s", s.Address, s.Format), Hint: "SET PERSIST binlog_format = 'ROW';"}
-	case s.RowMetadata != "FULL":
-		return &SourceError{Reason: ReasonColumnsUnknown, Detail: fmt.Sprintf("the server at %s runs with binlog_row_metadata=%s, so its binlog names no columns", s.Address, s.RowMetadata), Hint: "SET PERSIST binlog_row_metadata = 'FULL';"}
 	}
 	return nil
 }
+
+// namesColumns reports whether the server writes the names of columns into its binlog now. What it wrote before may be otherwise.
+func (s *Server) namesColumns() bool { return s.RowMetadata == "FULL" }
 
 // Rows runs one statement and returns the text of all its rows; NULL is the empty text. It waits at most timeout. The result is small
 // and held as a whole.

@@ -50,7 +50,10 @@ func (r *Reader) query(ev *raw) (*Transaction, error) {
 	case event.StatementRollback:
 		g.rows.reset()
 		return r.commit(g.rows), nil
-	case event.StatementSavepoint, event.StatementCreateTransaction:
+	case event.StatementCreateTransaction:
+		r.changedColumns(q.Text, ev.Big == nil)
+		return nil, nil
+	case event.StatementSavepoint:
 		return nil, nil
 	case event.StatementRollbackTo:
 		if g.rows.entries > 0 {
@@ -63,6 +66,7 @@ func (r *Reader) query(ev *raw) (*Transaction, error) {
 	}
 	if !g.begun {
 		r.countTruncate(q)
+		r.changedColumns(q.Text, ev.Big == nil)
 		return r.commit(g.rows), nil // DDL and the like: a group of its own
 	}
 	return nil, r.judgeStatement(q)

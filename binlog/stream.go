@@ -14,6 +14,9 @@ import (
 // read takes events until there is a step to hand on.
 func (r *Reader) read() (*Transaction, error) {
 	for {
+		if r.lookupDue && !r.group.open {
+			r.lookUpDue()
+		}
 		if !r.group.open && !r.told && r.caughtUp() {
 			r.told = true // without waiting for a heartbeat of an idle server
 			return r.emitStep(), nil
@@ -223,6 +226,11 @@ func (r *Reader) rows(ev *raw) error {
 	table, known := r.group.table(id)
 	if !known && id != event.DummyTableID {
 		return r.stop(ReasonUnknownEvent, fmt.Sprintf("%s for table id %d without a table map at %s:%d", ev.Type, id, r.file, r.pos), "report it with this part of the binlog", nil)
+	}
+	if table != nil && !table.HasNames && (ev.Type == event.TypeWriteRows || ev.Type == event.TypeWriteRowsV1) {
+		if err := r.name(table); err != nil {
+			return err
+		}
 	}
 	err = r.keepRows(ev, table, big[:])
 	if flags&event.RowsStatementEnd != 0 {

@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -269,6 +270,7 @@ func (h handle) Close() error {
 type source struct {
 	steps   chan step
 	allowed func() bool
+	columns func(position *gtid.Set) json.RawMessage // nil: nothing is remembered
 }
 
 type step struct {
@@ -306,6 +308,13 @@ func (s *source) fails(err error) {
 func (s *source) Status() binlog.Status                    { return binlog.Status{Connected: true} }
 func (s *source) Source() (*binlog.Server, string, uint64) { return nil, "", 0 }
 func (s *source) Close() error                             { return nil }
+
+func (s *source) Columns(position *gtid.Set) (json.RawMessage, error) {
+	if s.columns == nil {
+		return nil, nil
+	}
+	return s.columns(position), nil
+}
 
 // sink takes nothing; its Run and Drain are what is tested.
 type sink struct {

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,6 +23,8 @@ type Source interface {
 	Next(ctx context.Context) (*binlog.Transaction, error)
 	Status() binlog.Status
 	Source() (server *binlog.Server, file string, position uint64)
+	// Columns is what the next source has to know of columns when it starts at a position; nil for nothing. Safe to call from any goroutine.
+	Columns(position *gtid.Set) (json.RawMessage, error)
 	Close() error
 }
 
@@ -56,8 +59,9 @@ type SinkStats struct {
 
 // SourceHooks connect a source to its session. They are safe to call from any goroutine and do not block.
 type SourceHooks struct {
-	BeforeWait func()      // called before a wait for the server: what was gathered goes out
-	Allowed    func() bool // asked before the source begins to read in the relay's name
+	Columns    json.RawMessage // what the source before remembered of columns; nil for nothing
+	BeforeWait func()          // called before a wait for the server: what was gathered goes out
+	Allowed    func() bool     // asked before the source begins to read in the relay's name
 }
 
 // SinkHooks connect a sink to its session. All are safe to call from any goroutine and none blocks.

@@ -1,10 +1,13 @@
 package relay
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
+	"outbox-relay/binlog/gtid"
 	"outbox-relay/checkpoint"
 )
 
@@ -35,14 +38,18 @@ func (s *session) save(ctx context.Context, force bool) error {
 	s.saveMu.Lock()
 	defer s.saveMu.Unlock()
 	p := s.tracker.Position()
-	if p.Generation == s.generation && !force {
+	columns, err := s.rememberedColumns(p.Set)
+	if err != nil {
+		return err
+	}
+	if p.Generation == s.generation && bytes.Equal(columns, s.columns) && !force {
 		s.saved.mu.Lock()
 		s.saved.at = time.Now()
 		s.saved.mu.Unlock()
 		return nil
 	}
 	c := &checkpoint.Checkpoint{
-		Name: s.o.Name, GTIDSet: p.Set, Tables: s.o.Tables, FencingToken: s.token, Instance: s.o.Instance, Time: time.Now(),
+		Name: s.o.Name, GTIDSet: p.Set, Tables: s.o.Tables, FencingToken: s.token, Instance: s.o.Instance, Time: time.Now(), Columns: columns,
 		BinlogFile: p.BinlogFile, BinlogPosition: p.BinlogPosition,
 	}
 	if !p.Done {
@@ -52,7 +59,7 @@ func (s *session) save(ctx context.Context, force bool) error {
 		c.SourceUUID = s.source.Status().ServerUUID.String()
 	}
 	s.o.Points.hit(PointBeforeSave)
-	err := s.store.Save(ctx, c)
+	err = s.store.Save(ctx, c)
 	s.o.Points.hit(PointAfterSave)
 	s.saved.mu.Lock()
 	defer s.saved.mu.Unlock()
@@ -69,7 +76,15 @@ func (s *session) save(ctx context.Context, force bool) error {
 	}
 	s.saved.failed, s.saved.err = 0, nil
 	s.saved.set, s.saved.at, s.saved.file, s.saved.pos = p.Set, time.Now(), c.BinlogFile, c.BinlogPosition
-	s.generation = p.Generation
+	s.generation, s.columns = p.Generation, columns
 	s.metrics.saves.Inc()
 	return nil
+}
+
+// rememberedColumns is what the store shall hold of columns at a position. Before there is a source, that is what it holds.
+func (s *session) rememberedColumns(position *gtid.Set) (json.RawMessage, error) {
+	if s.source == nil {
+		return s.columns, nil
+	}
+	return s.source.Columns(position)
 }

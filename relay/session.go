@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,7 +27,8 @@ type session struct {
 	sink    Sink
 	tracker *checkpoint.Tracker
 	token   uint64
-	term    uint64 // the lease's term that the session acts under; written by guard only
+	columns json.RawMessage // remembered columns as they are stored; owned by save once the session runs
+	term    uint64          // the lease's term that the session acts under; written by guard only
 
 	confirmed atomic.Uint64 // term under which nobody else can have been active since the last look into the store
 	room      chan struct{} // signalled when transactions in flight became fewer
@@ -81,7 +83,7 @@ func (s *session) load(ctx context.Context) error {
 			}
 		}
 	}
-	s.token = c.FencingToken + 1
+	s.token, s.columns = c.FencingToken+1, c.Columns
 	s.tracker = checkpoint.NewTracker(c.GTIDSet)
 	s.tracker.Observe(func(commitMicros int64) {
 		s.metrics.publishSeconds.Observe(float64(max(s.lastAck.Load()-commitMicros, 0)) / 1e6)
@@ -189,7 +191,7 @@ func (s *session) open() error {
 	if s.sink, err = s.o.OpenSink(SinkHooks{Acked: s.acked, Poisoned: s.poisoned, Allowed: s.allowed}, s.reg); err != nil {
 		return err
 	}
-	s.source, err = s.o.OpenSource(s.tracker.Position().Set, SourceHooks{BeforeWait: s.sink.Flush, Allowed: s.allowed}, s.reg)
+	s.source, err = s.o.OpenSource(s.tracker.Position().Set, SourceHooks{Columns: s.columns, BeforeWait: s.sink.Flush, Allowed: s.allowed}, s.reg)
 	return err
 }
 

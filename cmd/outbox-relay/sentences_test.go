@@ -229,8 +229,6 @@ func TestSentencesOfAServerWithOtherSettings(t *testing.T) {
 	}{
 		{"statement format", "SET GLOBAL binlog_format = 'STATEMENT'", "SET GLOBAL binlog_format = 'ROW'",
 			fault{code: 3, want: []string{at + "runs with binlog_format=STATEMENT; SET PERSIST binlog_format = 'ROW';"}}},
-		{"row metadata", "SET GLOBAL binlog_row_metadata = 'MINIMAL'", "SET GLOBAL binlog_row_metadata = 'FULL'",
-			fault{code: 3, want: []string{at + "runs with binlog_row_metadata=MINIMAL, so its binlog names no columns; SET PERSIST binlog_row_metadata = 'FULL';"}}},
 		{"gtid_mode", "SET GLOBAL gtid_mode = 'ON_PERMISSIVE'", "SET GLOBAL gtid_mode = 'ON'",
 			fault{code: 3, want: []string{at + "runs with gtid_mode=ON_PERMISSIVE; switch it on"}}},
 		{"TLS demanded", "SET GLOBAL require_secure_transport = ON", "SET GLOBAL require_secure_transport = OFF",

@@ -24,7 +24,7 @@ func TestSettingsThatDoNotSuit(t *testing.T) {
 	r := run(t, o)
 	expect(t, r, "source", "binlog_format", preflight.Failed, "MIXED", "SET PERSIST binlog_format = 'ROW';")
 	expect(t, r, "source", "binlog_row_image", preflight.Warning, "MINIMAL: a row lacks the columns", "SET PERSIST binlog_row_image = 'FULL';")
-	expect(t, r, "source", "binlog_row_metadata", preflight.Failed, "MINIMAL: the binlog does not name the columns", "SET PERSIST binlog_row_metadata = 'FULL';")
+	expect(t, r, "source", "binlog_row_metadata", preflight.Warning, "MINIMAL: the binlog does not name the columns", "SET PERSIST binlog_row_metadata = 'FULL';")
 	expect(t, r, "source", "gtid_mode", preflight.Failed, "OFF", "SET PERSIST gtid_mode = ON_PERMISSIVE;", "SET PERSIST gtid_mode = ON;")
 	expect(t, r, "source", "enforce_gtid_consistency", preflight.Failed, "WARN", "SET PERSIST enforce_gtid_consistency = ON;")
 	expect(t, r, "source", "binlog retention", preflight.Warning, "2 hours", "SET PERSIST binlog_expire_logs_seconds = 259200;")

@@ -138,7 +138,7 @@ func (q *source) settings(ctx context.Context) {
 	}
 	q.setting("binlog_format", s.Format, "ROW", "without rows in the binlog there is nothing to publish")
 	q.rowImage()
-	q.setting("binlog_row_metadata", s.RowMetadata, "FULL", "the binlog does not name the columns")
+	q.rowMetadata()
 	if s.GTIDMode == "ON" {
 		q.add(OK, "gtid_mode", "ON")
 	} else {
@@ -174,6 +174,15 @@ func (q *source) rowImage() {
 	}
 	q.add(Warning, "binlog_row_image", "%s: a row lacks the columns that its INSERT leaves to a default, and a rule that needs one halts there", q.server.RowImage).
 		do("set it, or have the INSERTs name every column that a rule uses", "SET PERSIST binlog_row_image = 'FULL';")
+}
+
+func (q *source) rowMetadata() {
+	if q.server.RowMetadata == "FULL" {
+		q.add(OK, "binlog_row_metadata", "FULL")
+		return
+	}
+	q.add(Warning, "binlog_row_metadata", "%s: the binlog does not name the columns; the relay asks information_schema, and halts at rows from around an ALTER that it cannot follow", q.server.RowMetadata).
+		do("set it, and let sessions that are open connect again; until then the user needs SELECT on the outbox tables", "SET PERSIST binlog_row_metadata = 'FULL';")
 }
 
 // filters looks for databases that the server leaves out of its binlog: columns 3 and 4 of its status.
@@ -267,7 +276,7 @@ func (q *source) start(ctx context.Context) {
 
 // lock tells whether a relay of this name is active.
 func (q *source) lock(ctx context.Context) {
-	if holder := q.one(ctx, "SELECT IS_USED_LOCK("+literal("outbox-relay/"+q.plan.Name)+")"); holder != "" {
+	if holder := q.one(ctx, "SELECT IS_USED_LOCK("+binlog.Literal("outbox-relay/"+q.plan.Name)+")"); holder != "" {
 		q.add(OK, "activity lock", "a relay called %s is active (connection %s): another one would stand by", q.plan.Name, holder)
 	}
 }

@@ -1,0 +1,284 @@
+package binlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/go-mysql-org/go-mysql/mysql"
+
+	"outbox-relay/binlog/event"
+	"outbox-relay/binlog/gtid"
+)
+
+// Under binlog_row_metadata=MINIMAL the names of columns are asked of the server, which knows those of today, for rows of any age. They are right
+// for a row if no statement in between can have changed them. So the server is asked first, and then the binlog between the row and that moment is
+// searched for such statements by a reader of its own (package documentation: DESIGN.md, "Columns").
+
+const (
+	// lookupTimeout bounds one statement of a lookup. A long transaction that uses the table holds up an ALTER, and that holds up the lookup.
+	lookupTimeout = 30 * time.Second
+
+	codeDatabaseDenied = 1044 // ER_DBACCESS_DENIED_ERROR
+	codeTableDenied    = 1142 // ER_TABLEACCESS_DENIED_ERROR
+	codeColumnDenied   = 1143 // ER_COLUMNACCESS_DENIED_ERROR
+)
+
+// ahead makes a Reader one that only looks for statements that may change the columns of watched tables.
+type ahead struct {
+	tables []*watchedTable
+	found  map[*watchedTable]gtid.GTID // the first such statement of each table
+}
+
+// changedColumns notes a statement, that of transaction g, that may have changed columns of watched tables. Statements too large for the
+// buffer are not whole.
+func (r *Reader) changedColumns(text []byte, whole bool) {
+	g := r.group.gtid
+	if r.ahead != nil {
+		for _, t := range r.ahead.tables {
+			if _, found := r.ahead.found[t]; !found && mayChange(text, whole, t.table) {
+				r.ahead.found[t] = g
+			}
+		}
+		return
+	}
+	if r.server.namesColumns() && r.columns.empty() {
+		return
+	}
+	for i := range r.watched.tables {
+		if t := &r.watched.tables[i]; mayChange(text, whole, t.table) {
+			r.columns.began(t.name, g)
+			t.body, t.columns = nil, nil
+			r.lookupDue = true
+		}
+	}
+}
+
+// harmless are the first words of statements that leave the columns of every table as they are, so that one that names an outbox table is
+// no reason to doubt them. Statements with comments in front or in between are not recognized and count as harmful.
+var harmless = []string{
+	"TRUNCATE", "ANALYZE", "OPTIMIZE", "REPAIR", "FLUSH", "GRANT", "REVOKE", "SET",
+	"CREATE USER", "CREATE ROLE", "CREATE VIEW", "CREATE TRIGGER", "CREATE PROCEDURE", "CREATE FUNCTION", "CREATE EVENT", "CREATE DEFINER", "CREATE OR", "CREATE ALGORITHM", "CREATE SQL",
+	"CREATE INDEX", "CREATE UNIQUE", "CREATE FULLTEXT", "CREATE SPATIAL", "CREATE DATABASE", "CREATE SCHEMA",
+	"DROP USER", "DROP ROLE", "DROP VIEW", "DROP TRIGGER", "DROP PROCEDURE", "DROP FUNCTION", "DROP EVENT", "DROP INDEX",
+	"ALTER USER", "ALTER VIEW", "ALTER PROCEDURE", "ALTER FUNCTION", "ALTER EVENT", "ALTER DEFINER", "ALTER ALGORITHM", "ALTER SQL", "ALTER DATABASE", "ALTER SCHEMA",
+}
+
+// mayChange reports whether a statement may change the columns of a table of that name, in whatever database: to do so it has to name it. A name
+// that may be spelt in more than one way counts as named.
+func mayChange(text []byte, whole bool, table []byte) bool {
+	first, rest := nextWord(text)
+	second, _ := nextWord(rest)
+	for _, h := range harmless {
+		a, b, two := strings.Cut(h, " ")
+		if strings.EqualFold(string(first), a) && (!two || strings.EqualFold(string(second), b)) {
+			return false
+		}
+	}
+	if !whole {
+		return true
+	}
+	for _, c := range table {
+		if c >= 0x80 || c == '`' || c == '"' {
+			return true
+		}
+	}
+	return bytes.Contains(bytes.ToLower(text), bytes.ToLower(table))
+}
+
+// nextWord takes a word and the blanks around it off the text.
+func nextWord(text []byte) (word, rest []byte) {
+	text = bytes.TrimLeft(text, " \t\r\n")
+	n := bytes.IndexAny(text, " \t\r\n`=")
+	if n < 0 {
+		n = len(text)
+	}
+	return text[:n], text[n:]
+}
+
+// unknownColumns are the watched tables whose columns are not known.
+func (r *Reader) unknownColumns() []*watchedTable {
+	var out []*watchedTable
+	for i := range r.watched.tables {
+		t := &r.watched.tables[i]
+		if columns, _ := r.columns.current(t.name); columns == nil {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// lookUpDue asks for columns that are not known before a row needs them: the sooner, the smaller the chance that they have changed again. That it
+// fails is said when a row needs them.
+func (r *Reader) lookUpDue() {
+	r.lookupDue = false
+	if tables := r.unknownColumns(); len(tables) > 0 {
+		if why, err := r.lookUp(tables, r.seen); err != nil || len(why) > 0 {
+			for _, reason := range why {
+				err = errors.Join(err, reason)
+			}
+			r.log.Debug("columns cannot be had yet", "err", err)
+		}
+	}
+}
+
+// name gives a TABLE_MAP without names those that the table's columns had when its rows were written.
+func (r *Reader) name(t *event.Table) error {
+	w := r.watched.find([]byte(t.Schema), []byte(t.Name))
+	columns, since := r.columns.current(w.name)
+	if columns == nil {
+		from := r.seen.Clone()
+		from.Add(r.group.gtid)
+		why, err := r.lookUp([]*watchedTable{w}, from)
+		if err != nil {
+			return err
+		}
+		if reason := why[w]; reason != nil {
+			return r.unnamed(w, since, reason)
+		}
+		columns, _ = r.columns.current(w.name)
+	}
+	if err := nameColumns(t, columns); err != nil {
+		return r.unnamed(w, since, err)
+	}
+	return nil
+}
+
+func (r *Reader) unnamed(t *watchedTable, since gtid.GTID, reason error) error {
+	detail := fmt.Sprintf("the binlog names no columns (binlog_row_metadata=MINIMAL) and which ones %s had when a row was written is not known", t.name)
+	if since != (gtid.GTID{}) {
+		detail += fmt.Sprintf(" since transaction %s may have changed them", since)
+	}
+	return r.stop(ReasonColumnsUnknown, detail,
+		"SET PERSIST binlog_row_metadata = 'FULL'; helps for rows written from then on; publish this transaction's rows by hand and set the checkpoint behind it", reason)
+}
+
+// deniedError says that the columns of a table may not be seen.
+type deniedError struct {
+	name TableName
+	user string
+}
+
+func (e *deniedError) Error() string {
+	return fmt.Sprintf("the user may not read the table: run GRANT SELECT ON %s.%s TO '%s'@'%%'", QuoteName(e.name.Schema), QuoteName(e.name.Name), e.user)
+}
+
+// lookUp asks the server for the columns of tables and puts those into the memory that are sure to hold at position from. The others are in the
+// result, with the reason. The error is one of the connection.
+func (r *Reader) lookUp(tables []*watchedTable, from *gtid.Set) (map[*watchedTable]error, error) {
+	l := r.o.Login
+	l.Address = r.conn.address
+	why := map[*watchedTable]error{}
+	found := map[*watchedTable][]event.Column{}
+	executed, err := func() (*gtid.Set, error) {
+		c, err := Dial(r.ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		defer c.Close()
+		for _, t := range tables {
+			if found[t], err = r.askColumns(c, t.name); err != nil {
+				var denied *deniedError
+				if !errors.As(err, &denied) && !errors.Is(err, errNoTable) {
+					return nil, err
+				}
+				why[t] = err
+			}
+		}
+		text, err := c.Query(r.ctx, lookupTimeout, "SELECT @@global.gtid_executed")
+		if err != nil {
+			return nil, err
+		}
+		return gtid.ParseSet(text)
+	}()
+	if err != nil {
+		return nil, fmt.Errorf("asking %s for the columns of outbox tables: %w", l.Address, err)
+	}
+	a := &ahead{found: map[*watchedTable]gtid.GTID{}}
+	for _, t := range tables {
+		if why[t] == nil {
+			a.tables = append(a.tables, t)
+		}
+	}
+	if len(a.tables) > 0 && !from.ContainsSet(executed) {
+		if err := r.lookAhead(a, from); err != nil {
+			return nil, fmt.Errorf("searching the binlog for changes of columns: %w", err)
+		}
+	}
+	for _, t := range a.tables {
+		if g, changed := a.found[t]; changed {
+			why[t] = fmt.Errorf("transaction %s may have changed them again", g)
+			continue
+		}
+		r.columns.learnt(t.name, found[t])
+		r.log.Info("columns learnt from the server, since the binlog does not name them", "table", t.name.String(), "columns", len(found[t]))
+	}
+	return why, nil
+}
+
+var errNoTable = errors.New("the server has no such table now")
+
+// askColumns asks for the columns of a table such that every statement that has to do with the answer is in gtid_executed afterwards, and that
+// of a statement which is in the binlog already the outcome is seen: opening a table waits for the one who changes it, and information_schema does not.
+func (r *Reader) askColumns(c *Conn, name TableName) ([]event.Column, error) {
+	if r.server.FoldCase {
+		name = TableName{strings.ToLower(name.Schema), strings.ToLower(name.Name)}
+	}
+	var columns []event.Column
+	open := "SELECT 1 FROM " + QuoteName(name.Schema) + "." + QuoteName(name.Name) + " LIMIT 0"
+	for _, ask := range []func() error{
+		func() error { _, err := c.Rows(r.ctx, lookupTimeout, open); return err },
+		func() (err error) { columns, err = c.Columns(r.ctx, lookupTimeout, name); return err },
+		func() error { _, err := c.Rows(r.ctx, lookupTimeout, open); return err },
+	} {
+		err := ask()
+		var my *mysql.MyError
+		switch {
+		case err == nil:
+		case !errors.As(err, &my):
+			return nil, err
+		case my.Code == codeDatabaseDenied || my.Code == codeTableDenied || my.Code == codeColumnDenied:
+			return nil, &deniedError{name: name, user: r.o.Login.User}
+		case my.Code == mysql.ER_NO_SUCH_TABLE || my.Code == mysql.ER_BAD_DB_ERROR:
+			return nil, errNoTable
+		default:
+			return nil, err
+		}
+	}
+	if len(columns) == 0 {
+		return nil, errNoTable
+	}
+	return columns, nil
+}
+
+// lookAhead reads the binlog from a position to what is executed now, on a connection of its own, for statements that may change columns. It ends
+// early once there is one for each table.
+func (r *Reader) lookAhead(a *ahead, from *gtid.Set) error {
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	o := r.o
+	o.Name += " looking ahead" // a replica UUID of its own: it must not end the dump of the relay
+	o.Addresses, o.ServerID, o.Start, o.Columns = []string{r.conn.address}, 0, from, nil
+	o.IgnoreStatementWrites, o.SkipUnknownXA = true, true
+	o.BeforeWait, o.Allowed, o.Registerer, o.Logger = nil, nil, nil, slog.New(slog.DiscardHandler)
+	s, err := New(o)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	s.watched, s.ahead = watched{}, a
+	for len(a.found) < len(a.tables) {
+		tx, err := s.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if tx.CaughtUp {
+			return nil
+		}
+	}
+	return nil
+}
