@@ -9,3 +9,6 @@ func SetBuffers(r *Reader, stream, inner int) {
 
 // Held gives the bytes that open transactions hold in memory and on disk.
 func Held(r *Reader) (memory, disk int64) { return r.mem.used, r.spool.used }
+
+// MayChange is the judgement about a statement.
+var MayChange = mayChange

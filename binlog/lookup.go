@@ -31,7 +31,13 @@ const (
 // ahead makes a Reader one that only looks for statements that may change the columns of watched tables.
 type ahead struct {
 	tables []*watchedTable
-	found  map[*watchedTable]gtid.GTID // the first such statement of each table
+	found  map[*watchedTable]change // the first such statement of each table
+}
+
+// change is a statement that may change columns.
+type change struct {
+	gtid gtid.GTID
+	verb string // its first words
 }
 
 // changedColumns notes a statement, that of transaction g, that may have changed columns of watched tables. Statements too large for the
@@ -41,7 +47,7 @@ func (r *Reader) changedColumns(text []byte, whole bool) {
 	if r.ahead != nil {
 		for _, t := range r.ahead.tables {
 			if _, found := r.ahead.found[t]; !found && mayChange(text, whole, t.table) {
-				r.ahead.found[t] = g
+				r.ahead.found[t] = change{g, verbOf(text)}
 			}
 		}
 		return
@@ -87,7 +93,65 @@ func mayChange(text []byte, whole bool, table []byte) bool {
 			return true
 		}
 	}
-	return bytes.Contains(bytes.ToLower(text), bytes.ToLower(table))
+	if created, rest := createdTable(text); len(created) > 0 && !bytes.EqualFold(created, table) {
+		// What follows is where its columns and rows come from.
+		return bytes.ContainsAny(rest[:min(len(rest), 1)], "`\"/.")
+	}
+	return namesTable(bytes.ToLower(text), bytes.ToLower(table))
+}
+
+// namesTable reports whether the name stands in the text and is not part of a longer one.
+func namesTable(text, name []byte) bool {
+	part := func(c byte) bool {
+		return c >= 0x80 || c == '_' || c == '$' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z'
+	}
+	for from := 0; ; {
+		i := bytes.Index(text[from:], name)
+		if i < 0 {
+			return false
+		}
+		i += from
+		end := i + len(name)
+		if (i == 0 || !part(text[i-1])) && (end == len(text) || !part(text[end])) {
+			return true
+		}
+		from = i + 1
+	}
+}
+
+// createdTable gives the name of the table that a CREATE TABLE makes, and what follows it; no name where it is not sure.
+func createdTable(text []byte) (name, rest []byte) {
+	rest, ok := word(text, "CREATE")
+	if !ok {
+		return nil, nil
+	}
+	if rest, ok = word(rest, "TABLE"); !ok {
+		return nil, nil
+	}
+	if after, ok := word(rest, "IF"); ok {
+		if after, ok = word(after, "NOT"); !ok {
+			return nil, nil
+		}
+		if rest, ok = word(after, "EXISTS"); !ok {
+			return nil, nil
+		}
+	}
+	name, rest = identifier(rest)
+	rest = bytes.TrimLeft(rest, " \t\r\n")
+	if len(rest) > 0 && rest[0] == '.' {
+		name, rest = identifier(bytes.TrimLeft(rest[1:], " \t\r\n"))
+	}
+	if bytes.ContainsAny(name, "\"'/(") {
+		return nil, nil
+	}
+	return name, rest
+}
+
+// verbOf gives the first two words of a statement.
+func verbOf(text []byte) string {
+	first, rest := nextWord(text)
+	second, _ := nextWord(rest)
+	return strings.ToUpper(string(first[:min(len(first), 32)]) + " " + string(second[:min(len(second), 32)]))
 }
 
 // nextWord takes a word and the blanks around it off the text.
@@ -198,7 +262,7 @@ func (r *Reader) lookUp(tables []*watchedTable, from *gtid.Set) (map[*watchedTab
 	if err != nil {
 		return nil, fmt.Errorf("asking %s for the columns of outbox tables: %w", l.Address, err)
 	}
-	a := &ahead{found: map[*watchedTable]gtid.GTID{}}
+	a := &ahead{found: map[*watchedTable]change{}}
 	for _, t := range tables {
 		if why[t] == nil {
 			a.tables = append(a.tables, t)
@@ -210,8 +274,8 @@ func (r *Reader) lookUp(tables []*watchedTable, from *gtid.Set) (map[*watchedTab
 		}
 	}
 	for _, t := range a.tables {
-		if g, changed := a.found[t]; changed {
-			why[t] = fmt.Errorf("transaction %s may have changed them again", g)
+		if c, changed := a.found[t]; changed {
+			why[t] = fmt.Errorf("%s in transaction %s may have changed them", c.verb, c.gtid)
 			continue
 		}
 		r.columns.learnt(t.name, found[t])

@@ -41,7 +41,7 @@ func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\
 // identifier takes a name, in backquotes or not, off the text.
 func identifier(text []byte) (name, rest []byte) {
 	if len(text) == 0 || text[0] != '`' {
-		n := bytes.IndexAny(text, " \t\r\n.;/")
+		n := bytes.IndexAny(text, " \t\r\n.;/(")
 		if n < 0 {
 			n = len(text)
 		}

@@ -24,6 +24,7 @@ type column struct {
 type palette struct {
 	charsets []*charset
 	vectors  bool // the server has VECTOR
+	fixed    bool // tables stay as they were made
 
 	charsetDeck, familyDeck []int
 }

@@ -1,6 +1,6 @@
 // Command fidelity looks for values that the relay shows otherwise than the server does:
 //
-//	fidelity -rows 200000 -seed 1 [-mysql 8.0] [-round 17]
+//	fidelity -rows 200000 -seed 1 [-mysql 8.0] [-metadata MINIMAL] [-round 17]
 //
 // It creates random tables on a real MySQL, writes random rows into them in random ways, reads the rows with binlog.Reader and
 // binlog/value, and compares every column of every row with what SELECT prints (text protocol, time zone '+00:00', utf8mb4; BIT

@@ -34,11 +34,12 @@ func run(ctx context.Context, args []string) error {
 	seed := flags.Uint64("seed", 1, "seed of tables and rows")
 	only := flags.Int("round", 0, "a single round by its number, as a difference names it")
 	version := flags.String("mysql", "", "version of MySQL, such as 8.0 (default: the newest to be had)")
+	metadata := flags.String("metadata", "FULL", "binlog_row_metadata of the server; with MINIMAL tables are not altered and lists of members that it cannot show are refused")
 	if err := flags.Parse(args); err != nil {
 		return flag.ErrHelp
 	}
 	say := func(s string) { fmt.Fprintln(os.Stderr, "fidelity: "+s) }
-	m, err := sandbox.StartMySQL(ctx, sandbox.MySQLOptions{Version: *version, Args: serverArgs, Progress: say})
+	m, err := sandbox.StartMySQL(ctx, sandbox.MySQLOptions{Version: *version, Args: append(serverArgs, "--binlog-row-metadata="+*metadata), Progress: say})
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,8 @@ type report struct {
 	byCharset   map[string]*tally
 	ways        map[string]int
 	kinds       map[string]int // of transactions
+	unnamed     bool // the binlog names no columns
+	refused     int  // values whose column the relay refuses because the server cannot show its members
 	differences int
 	shown       []string
 	seen        map[string]bool // columns of which a difference is among shown
@@ -82,5 +84,8 @@ func (r *report) String() string {
 	}
 	fmt.Fprintf(&s, "\nMySQL %s, seed %d: %d tables, %d rows, %d values, %d NULLs, %d charsets; %d differences; %s\n", r.version, r.seed, r.tables, r.rows, all.values, all.nulls,
 		len(r.byCharset), r.differences, r.took.Round(100*time.Millisecond))
+	if r.unnamed {
+		fmt.Fprintf(&s, "the binlog named no columns (binlog_row_metadata=MINIMAL); %d values of ENUM and SET refused, since information_schema cannot show their members\n", r.refused)
+	}
 	return s.String()
 }

@@ -44,7 +44,12 @@ func compare(ctx context.Context, m *sandbox.MySQL, o options) (*report, error) 
 	}
 	out := newReport()
 	out.version, out.seed = *version[0][0], o.seed
-	p := &palette{vectors: out.version[0] >= '9'}
+	metadata, err := c.query("SELECT @@global.binlog_row_metadata")
+	if err != nil {
+		return nil, err
+	}
+	out.unnamed = *metadata[0][0] == "MINIMAL"
+	p := &palette{vectors: out.version[0] >= '9', fixed: out.unnamed}
 	if p.charsets, err = loadCharsets(c, rand.New(rand.NewPCG(o.seed, 0))); err != nil {
 		return nil, fmt.Errorf("sampling charsets: %w", err)
 	}
@@ -80,7 +85,7 @@ func round(ctx context.Context, m *sandbox.MySQL, c *connection, p *palette, out
 	p.shuffle()
 	w := &writer{c: c, r: rand.New(rand.NewPCG(out.seed, uint64(n))), palette: p, judge: j, xa: n << 20}
 	for i := range tablesPerRound {
-		t, err := createTable(c, p, w.r, fmt.Sprintf("t%d", i))
+		t, err := createTable(c, p, w.r, fmt.Sprintf("t%02d", i))
 		if err != nil {
 			return err
 		}

@@ -176,7 +176,7 @@ func (t *table) createTriggers(c *connection, r *rand.Rand) error {
 // alter adds a column in a random place, or drops the one that it added before. The mirror's trigger names all columns, so tables
 // with one stay as they are.
 func (t *table) alter(c *connection, p *palette, r *rand.Rand) error {
-	if t.mirror != "" {
+	if t.mirror != "" || p.fixed {
 		return nil
 	}
 	t.altered++
