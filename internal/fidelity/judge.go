@@ -135,11 +135,12 @@ func (j *judge) cell(t *event.Table, n int64, e *expectation, i int, got event.C
 	var err error
 	var refused *value.UnsupportedError
 	j.text, err = value.Append(j.text[:0], col, got.Raw)
-	if j.report.unnamed && errors.As(err, &refused) && len(col.Members) == 0 {
+	switch {
+	case j.report.unnamed && errors.As(err, &refused) && len(col.Members) == 0:
 		j.report.refused++
-	} else if err != nil {
+	case err != nil:
 		fail(fmt.Sprintf("%v\n  want %.2000s", err, shown))
-	} else if string(j.text) != text {
+	case string(j.text) != text:
 		fail(fmt.Sprintf("\n  got  %.2000s\n  want %.2000s", strconv.QuoteToASCII(string(j.text)), shown))
 	}
 }
