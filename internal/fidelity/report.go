@@ -21,8 +21,8 @@ type report struct {
 	byCharset   map[string]*tally
 	ways        map[string]int
 	kinds       map[string]int // of transactions
-	unnamed     bool // the binlog names no columns
-	refused     int  // values whose column the relay refuses because the server cannot show its members
+	unnamed     bool           // the binlog names no columns
+	refused     int            // values whose column the relay refuses because the server cannot show its members
 	differences int
 	shown       []string
 	seen        map[string]bool // columns of which a difference is among shown
