@@ -170,6 +170,18 @@ func TestAServerThatSuits(t *testing.T) {
 	}
 }
 
+// While the binlog names no columns, a run has to read them.
+func TestTheRightToReadTablesIsNeededWithoutNamesInTheBinlog(t *testing.T) {
+	t.Parallel()
+	m := sandbox.RunMySQL(t, sandbox.MySQLOptions{Args: []string{"--binlog-row-metadata=MINIMAL"}})
+	exec(t, m, "CREATE DATABASE app", "CREATE TABLE app.o "+outboxColumns, "CREATE USER few@'%' IDENTIFIED BY 'relay'", "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO few@'%'")
+	o := options(t, router.Rule{Table: "app.o", Topic: "t"})
+	o.Addresses, o.Login = []string{m.Addr()}, login("few")
+	expect(t, run(t, o), "source", "table app.o", preflight.Failed, "has to ask for them", "GRANT SELECT ON `app`.`o` TO 'few'@'%';")
+	exec(t, m, "GRANT SELECT ON app.o TO few@'%'")
+	expect(t, run(t, o), "source", "table app.o", preflight.OK)
+}
+
 func TestExactlyTheGrantsThatARunNeeds(t *testing.T) {
 	t.Parallel()
 	m := sandbox.SharedMySQL(t)
@@ -201,10 +213,11 @@ func TestTablesAgainstTheRules(t *testing.T) {
 	m := sandbox.SharedMySQL(t)
 	db := m.NewDatabase(t)
 	exec(t, m, "CREATE TABLE "+db+".o "+outboxColumns, "CREATE VIEW "+db+".v AS SELECT * FROM "+db+".o", "CREATE TABLE "+db+".old "+outboxColumns+" ENGINE=MyISAM",
-		"CREATE TABLE "+db+".`odd.name` (`a b` INT PRIMARY KEY)")
+		"CREATE TABLE "+db+".`odd.name` (`a b` INT PRIMARY KEY)", "CREATE TABLE "+db+".padded (id INT(5) ZEROFILL PRIMARY KEY, f FLOAT(7,3), d DOUBLE, e ENUM('zerofill'))")
 	o := options(t,
 		router.Rule{Table: db + ".o", Topic: "x.{nope}", Key: "{nada}", Timestamp: "payload", Headers: []router.HeaderRule{{Name: "*", Value: "{event_type}"}, {Name: "u", Value: "{aggregate_id|uuid}"}}},
 		router.Rule{Table: db + ".v", Topic: "t"}, router.Rule{Table: db + ".old", Topic: "t"}, router.Rule{Table: db + ".missing", Topic: "t"}, router.Rule{Table: "nosuch.o", Topic: "t"},
+		router.Rule{Table: db + ".padded", Preset: "none", Topic: "t", Key: "{id}", Value: "{d}"},
 		router.Rule{Table: db + ".`odd.name`", Preset: "none", Topic: "t", Key: "{a b}", Value: "{A B}"})
 	o.Addresses = []string{m.Addr()}
 	r := run(t, o)
@@ -219,4 +232,12 @@ func TestTablesAgainstTheRules(t *testing.T) {
 	expect(t, r, "source", "table "+db+".missing", preflight.Failed, "no such table")
 	expect(t, r, "source", "table nosuch.o", preflight.Failed, "no such table")
 	expect(t, r, "source", "table "+db+".`odd.name`", preflight.OK)
+	padded := "table " + db + ".padded"
+	expect(t, r, "source", padded, preflight.Warning, "column id is int(5) unsigned zerofill: its number is published without the zeros")
+	expect(t, r, "source", padded, preflight.Warning, "column f is float(7,3)")
+	for _, item := range r.Items {
+		if item.Name == padded && (strings.Contains(item.Detail, "column d") || strings.Contains(item.Detail, "column e")) {
+			t.Errorf("%s", item.Detail)
+		}
+	}
 }

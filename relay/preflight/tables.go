@@ -49,12 +49,25 @@ func (q *source) table(ctx context.Context, rules *router.Router, name router.Ta
 		}
 		return
 	}
+	q.plain(ctx, label, name)
 	if !engine.transactional {
 		q.add(Warning, label, "its engine %s has no transactions: rows of a transaction that rolls back are published all the same", engine.name).
 			do("use InnoDB", "ALTER TABLE "+binlog.QuoteName(name.Schema)+"."+binlog.QuoteName(name.Name)+" ENGINE=InnoDB;")
 		return
 	}
 	q.add(OK, label, "%d columns suit the rules, engine %s", len(t.Columns), engine.name)
+}
+
+// plain looks for columns that SELECT prints in a way which the binlog does not tell: it has their numbers only.
+func (q *source) plain(ctx context.Context, label string, name router.TableName) {
+	rows, err := q.ask(ctx, fmt.Sprintf(`SELECT COLUMN_NAME, COLUMN_TYPE FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+ AND (COLUMN_TYPE LIKE '%%zerofill%%' AND DATA_TYPE NOT IN ('enum', 'set') OR DATA_TYPE IN ('float', 'double') AND NUMERIC_SCALE IS NOT NULL)`, binlog.Literal(name.Schema), binlog.Literal(name.Name)))
+	if err != nil {
+		return // the item of the table itself says so
+	}
+	for _, r := range rows {
+		q.add(Warning, label, "column %s is %s: its number is published without the zeros that SELECT adds", r[0], r[1]).do("where a rule uses it, give it a type that is not deprecated: DECIMAL, or an integer without ZEROFILL")
+	}
 }
 
 const (
