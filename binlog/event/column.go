@@ -1,6 +1,7 @@
 package event
 
 import (
+	"fmt"
 	"strconv"
 
 	"outbox-relay/binlog/value/scalar"
@@ -154,6 +155,18 @@ func (c *Column) width() (width, bool) {
 		return width{prefix: uint8(c.Meta)}, true
 	}
 	return width{}, false
+}
+
+// widthsOf appends the widths of the table's columns to dst.
+func widthsOf(dst []width, t *Table) ([]width, error) {
+	for i := range t.Columns {
+		w, ok := t.Columns[i].width()
+		if !ok {
+			return dst, fmt.Errorf("%w: values of column %d of %s.%s have an unknown length: %s", ErrMalformed, i+1, t.Schema, t.Name, t.Columns[i].Type)
+		}
+		dst = append(dst, w)
+	}
+	return dst, nil
 }
 
 func fractionSize(digits uint16) int { return int(digits+1) / 2 }

@@ -91,6 +91,7 @@ const (
 	CellAbsent CellState = iota // not in the image (binlog_row_image is not FULL): the value is unknown
 	CellNull
 	CellValue
+	CellDropped // in the image of a row beyond the row limit, and not kept: the value, neither NULL nor empty, is unknown. Rows never gives it
 )
 
 // Cell is one column of a row image. Raw is set with CellValue only, aliases the body, and holds the value without
@@ -127,14 +128,10 @@ func (r *Rows) Reset(t *Table, h RowsHeader, b []byte) error {
 		return malformed(h.Type, "head does not belong to this body")
 	}
 	if r.table != t || len(r.widths) != len(t.Columns) {
-		r.widths = r.widths[:0]
-		for i := range t.Columns {
-			w, ok := t.Columns[i].width()
-			if !ok {
-				r.table = nil
-				return malformed(h.Type, "values of column %d of %s.%s have an unknown length: %s", i+1, t.Schema, t.Name, t.Columns[i].Type)
-			}
-			r.widths = append(r.widths, w)
+		var err error
+		if r.widths, err = widthsOf(r.widths[:0], t); err != nil {
+			r.table = nil
+			return err
 		}
 		r.table = t
 	}
