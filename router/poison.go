@@ -11,6 +11,8 @@ const (
 	ReasonUnmatched Reason = "unmatched"
 	// ReasonMissingColumn: the row image lacks a column that the rule needs (binlog_row_image is not FULL).
 	ReasonMissingColumn Reason = "missing_column"
+	// ReasonRowTooLarge: the row is larger than limits.row, so that not all of its values were kept.
+	ReasonRowTooLarge Reason = "row_too_large"
 	// ReasonUndecodable: the bytes of a column cannot be read as its type.
 	ReasonUndecodable Reason = "undecodable"
 	// ReasonNullTopic: the topic column is NULL.

@@ -8,12 +8,15 @@ import (
 	"outbox-relay/binlog/value"
 )
 
-// Meta is what a row's transaction gives to its records.
+// Meta is what goes into a record, or decides about it, besides the row's cells.
 type Meta struct {
 	// Position is the text of the transaction's GTID. It is copied.
 	Position []byte
 	// CommitMicros is the time of the commit on the server that wrote it first, in microseconds since 1970 UTC.
 	CommitMicros int64
+	// Size and Limit are set for a row that is larger than limits.row, in bytes. Such a row is poison unless its table's rules say that it does
+	// not matter, also when all that its rule needs was kept: what is published must not depend on which column is the large one.
+	Size, Limit int64
 }
 
 // Outcome says what Route made of a row.
@@ -50,7 +53,7 @@ func (r *Router) Route(b *Binding, cells []event.Cell, tx Meta, n int, rec *Reco
 	if len(cells) != len(b.table.Columns) {
 		return 0, fmt.Errorf("row of %s has %d cells, its table has %d columns", b.name, len(cells), len(b.table.Columns))
 	}
-	w := writer{router: r, binding: b, cells: cells, rec: rec, commit: tx.CommitMicros}
+	w := writer{router: r, binding: b, cells: cells, rec: rec, tx: tx}
 	rec.reset(b.name)
 
 	outcome := Routed
@@ -64,8 +67,10 @@ func (r *Router) Route(b *Binding, cells []event.Cell, tx Meta, n int, rec *Reco
 		w.poison = &Poison{Reason: ReasonUnmatched, Detail: "no rule of the table matches the row", Rule: -1, Policy: b.policy}
 	case w.poison != nil:
 		outcome = Rejected
+	case tx.Limit > 0:
+		w.tooLarge("", -1, "")
 	}
-	w.fill(chosen, tx.Position, n)
+	w.fill(chosen, n)
 	if w.poison == nil {
 		return Routed, nil
 	}
@@ -81,7 +86,7 @@ type writer struct {
 	binding *Binding
 	cells   []event.Cell
 	rec     *Record
-	commit  int64
+	tx      Meta
 	poison  *Poison // the first fault
 }
 
@@ -159,12 +164,24 @@ func (w *writer) text(dst []byte, field string, column int) (_ []byte, known, ok
 	return dst, false, false
 }
 
+// missing notes that the value of a column is unknown.
 func (w *writer) missing(field string, column int) {
+	if w.cells[column].State == event.CellDropped {
+		w.tooLarge(field, column, ", so the column was not kept")
+		return
+	}
 	w.fail(field, column, ReasonMissingColumn, "the row image lacks the column, binlog_row_image is not FULL", nil)
 }
 
+// tooLarge notes that the row is larger than limits.row.
+func (w *writer) tooLarge(field string, column int, consequence string) {
+	if w.poison == nil {
+		w.fail(field, column, ReasonRowTooLarge, fmt.Sprintf("the row has %d bytes, limits.row allows %d%s", w.tx.Size, w.tx.Limit, consequence), nil)
+	}
+}
+
 // fill makes all parts of the record. It goes on after a fault, so that a dead letter holds what there is.
-func (w *writer) fill(rule *boundRule, position []byte, n int) {
+func (w *writer) fill(rule *boundRule, n int) {
 	rec := w.rec
 	w.topic(rule)
 	key := w.part("key", &rule.key, rule.nullKey, ReasonNullKey)
@@ -173,7 +190,7 @@ func (w *writer) fill(rule *boundRule, position []byte, n int) {
 		w.header(&rule.headers[i])
 	}
 	from := len(rec.buf)
-	rec.buf = append(rec.buf, position...)
+	rec.buf = append(rec.buf, w.tx.Position...)
 	rec.buf = append(rec.buf, '#')
 	rec.buf = strconv.AppendInt(rec.buf, int64(n), 10)
 	w.addHeader(PositionHeader, mark{from: from, to: len(rec.buf)})
