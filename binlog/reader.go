@@ -38,7 +38,7 @@ type Options struct {
 	SkipUnknownXA         bool // an XA COMMIT of a branch never seen is passed by, counted; else the reader stops
 
 	Memory     int64  // bytes of open transactions kept in memory; beyond it they are spooled to disk
-	RowLimit   int64  // largest row event kept
+	RowLimit   int64  // largest row kept as a whole
 	SpoolDir   string // a directory on a disk, not tmpfs
 	SpoolLimit int64  // bytes of open transactions on disk
 
@@ -84,6 +84,7 @@ type Reader struct {
 	spool    spool
 	inflate  *inflater
 	scratch  []byte
+	splitter event.Splitter
 	// bufferSize is that of the stream's buffer.
 	bufferSize int
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -122,6 +121,8 @@ func rowText(t *testing.T, row *binlog.Row) string {
 			parts = append(parts, "NULL")
 		case event.CellAbsent:
 			parts = append(parts, "absent")
+		case event.CellDropped:
+			parts = append(parts, "dropped")
 		default:
 			if len(parts) == 0 {
 				parts = append(parts, fmt.Sprint(binary.LittleEndian.Uint64(c.Raw)))
@@ -255,30 +256,6 @@ func TestEventsBeyondThePacketSize(t *testing.T) {
 		if want := fmt.Sprintf("%d NULL %s", i+1, strings.Repeat("y", sizes[i])); row != want {
 			t.Errorf("row of %d bytes differs: %d bytes", sizes[i], len(row))
 		}
-	}
-}
-
-func TestARowBeyondTheLimitIsNamedAndTheRestGoesOn(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, sandbox.SharedMySQL(t), func(o *binlog.Options) { o.RowLimit = 1 << 20 })
-	b.exec("BEGIN", "INSERT INTO o(aggregate_id) VALUES ('before')", "INSERT INTO o(payload) VALUES (REPEAT('y', 3000000))", "INSERT INTO o(aggregate_id) VALUES ('behind')", "COMMIT")
-	tx, err := b.reader.Next(b.ctx)
-	for err == nil && !tx.HasRows {
-		tx, err = b.reader.Next(b.ctx)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	var row binlog.Row
-	var large *binlog.RowTooLargeError
-	if ok, err := tx.NextRow(&row); !ok || err != nil {
-		t.Fatal(ok, err)
-	}
-	if _, err := tx.NextRow(&row); !errors.As(err, &large) || large.Size < 3000000 || large.Number != 1 || large.GTID != tx.GTID.String() {
-		t.Fatalf("got %v", err)
-	}
-	if ok, err := tx.NextRow(&row); !ok || err != nil || rowText(t, &row) != "3 behind NULL" || row.Number != 2 {
-		t.Fatalf("row %d %q, %v", row.Number, rowText(t, &row), err)
 	}
 }
 

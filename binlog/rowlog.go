@@ -15,7 +15,8 @@ import (
 // memory limit shared by all open transactions, beyond it in a file that is already unlinked, so that nothing
 // is left behind by a crash. One goroutine owns it.
 //
-// Entry layout, in memory and in the file alike: body length u32, table index u16, row event type u8, flags u8, body.
+// Entry layout, in memory and in the file alike: body length u32, table index u16, row event type u8, flags u8, body. The body is a row event's,
+// and behind that of one row beyond the row limit: bitmap of the columns that were in its image, size of the image u64.
 type rowLog struct {
 	mem     *memory
 	spool   *spool
@@ -28,7 +29,7 @@ type rowLog struct {
 
 const (
 	entryHead = 8
-	// entryTooLarge marks a row event beyond the row limit: the body holds only its size, u64.
+	// entryTooLarge marks a row beyond the row limit, of which only short values are kept.
 	entryTooLarge = 1
 	// spoolChunk is how much is gathered before it goes to the file, once a log spools.
 	spoolChunk = 256 << 10
@@ -54,29 +55,73 @@ type entry struct {
 	table    *event.Table
 	kind     byte // event type: WRITE_ROWS v1 or v2
 	body     []byte
-	tooLarge uint64 // size of a row event beyond the row limit; the body is gone then
+	tooLarge uint64 // size of a row beyond the row limit, else 0
+	present  []byte // of such a row, the bitmap of the columns that were in its image
 }
 
-// add appends a row event whose body is copied. size is the body's length; when the body is larger than the reader's buffer
-// it comes from r instead.
+// add appends a row event whose body is copied.
 func (l *rowLog) add(t *event.Table, kind byte, body []byte) error {
-	return l.reserve(t, kind, 0, len(body), func(dst []byte) error { copy(dst, body); return nil })
+	return l.reserve(t, kind, len(body), func(dst []byte) error { copy(dst, body); return nil })
 }
 
 // addFrom appends a row event of n bytes that is read from r.
 func (l *rowLog) addFrom(t *event.Table, kind byte, n int, r io.Reader) error {
-	return l.reserve(t, kind, 0, n, func(dst []byte) error {
+	return l.reserve(t, kind, n, func(dst []byte) error {
 		_, err := io.ReadFull(r, dst)
 		return err
 	})
 }
 
-// addTooLarge appends the mark of a row event of n bytes that is beyond the row limit.
-func (l *rowLog) addTooLarge(t *event.Table, kind byte, n uint64) error {
-	return l.reserve(t, kind, entryTooLarge, 8, func(dst []byte) error { binary.LittleEndian.PutUint64(dst, n); return nil })
+// addSplit appends the rows of the row event that s is at, each as an entry of its own. limit is the row limit.
+func (l *rowLog) addSplit(t *event.Table, s *event.Splitter, limit int64) error {
+	for {
+		more, err := l.addNext(t, s, limit)
+		if err != nil || !more {
+			return err
+		}
+	}
 }
 
-func (l *rowLog) reserve(t *event.Table, kind, flags byte, n int, put func([]byte) error) error {
+func (l *rowLog) addNext(t *event.Table, s *event.Splitter, limit int64) (more bool, err error) {
+	if s.Left() == 0 {
+		return false, nil
+	}
+	i, err := l.tableIndex(t)
+	if err != nil {
+		return false, err
+	}
+	if l.entries > 0 && l.mustSpool(int(min(uint64(limit), s.Left()))) {
+		if err := l.flush(); err != nil {
+			return false, err
+		}
+	}
+	at, room := len(l.buf), cap(l.buf)
+	buf, err := s.Next(append(l.buf, make([]byte, entryHead)...))
+	l.buf = buf[:at]
+	l.mem.used += int64(cap(l.buf) - room)
+	if err != nil {
+		return false, err
+	}
+	flags := byte(0)
+	if s.TooLarge() {
+		flags = entryTooLarge
+		buf = append(buf, s.Present()...)
+		buf = binary.LittleEndian.AppendUint64(buf, s.Size())
+		l.mem.used += int64(cap(buf) - cap(l.buf))
+	}
+	l.buf = buf
+	putHead(buf[at:], len(buf)-at-entryHead, i, byte(event.TypeWriteRows), flags)
+	l.entries++
+	return true, nil
+}
+
+func putHead(b []byte, n int, table uint16, kind, flags byte) {
+	binary.LittleEndian.PutUint32(b, uint32(n))
+	binary.LittleEndian.PutUint16(b[4:], table)
+	b[6], b[7] = kind, flags
+}
+
+func (l *rowLog) reserve(t *event.Table, kind byte, n int, put func([]byte) error) error {
 	i, err := l.tableIndex(t)
 	if err != nil {
 		return err
@@ -88,10 +133,7 @@ func (l *rowLog) reserve(t *event.Table, kind, flags byte, n int, put func([]byt
 	}
 	at := len(l.buf)
 	l.grow(entryHead + n)
-	head := l.buf[at:]
-	binary.LittleEndian.PutUint32(head, uint32(n))
-	binary.LittleEndian.PutUint16(head[4:], i)
-	head[6], head[7] = kind, flags
+	putHead(l.buf[at:], n, i, kind, 0)
 	if err := put(l.buf[at+entryHead:]); err != nil {
 		l.buf = l.buf[:at]
 		return err
@@ -244,9 +286,12 @@ func (r *logReader) next(e *entry) (bool, error) {
 }
 
 func (r *logReader) fillEntry(e *entry, head, body []byte) {
-	e.table, e.kind, e.body, e.tooLarge = r.log.tables[binary.LittleEndian.Uint16(head[4:])], head[6], body, 0
+	e.table, e.kind, e.body, e.tooLarge, e.present = r.log.tables[binary.LittleEndian.Uint16(head[4:])], head[6], body, 0, nil
 	if head[7]&entryTooLarge != 0 {
-		e.tooLarge = binary.LittleEndian.Uint64(body)
+		at := len(body) - 8
+		e.tooLarge, body = binary.LittleEndian.Uint64(body[at:]), body[:at]
+		at -= (len(e.table.Columns) + 7) / 8
+		e.body, e.present = body[:at], body[at:]
 	}
 }
 

@@ -253,25 +253,41 @@ func (r *Reader) keepRows(ev *raw, table *event.Table, bigHead []byte) error {
 		r.metrics.ignored.WithLabelValues(table.Schema+"."+table.Name, "update").Inc()
 		return ev.skip()
 	}
+	size := int64(len(ev.Body))
+	body := io.Reader(nil) // the whole body where it lies in no buffer
+	if ev.Big != nil {
+		size = int64(len(bigHead) + ev.Big.Len())
+		body = io.MultiReader(bytes.NewReader(bigHead), ev.Big)
+	}
 	log := r.group.rows
 	var err error
 	switch {
-	case ev.Big == nil && int64(len(ev.Body)) <= r.o.RowLimit:
+	case size > r.o.RowLimit:
+		if body == nil {
+			body = bytes.NewReader(ev.Body)
+		}
+		err = r.splitRows(table, ev.Type, body, size)
+	case body == nil:
 		err = log.add(table, byte(ev.Type), ev.Body)
-	case ev.Big == nil:
-		err = log.addTooLarge(table, byte(ev.Type), uint64(len(ev.Body)))
-	case int64(ev.Big.Len()) <= r.o.RowLimit:
-		err = log.addFrom(table, byte(ev.Type), len(bigHead)+ev.Big.Len(), io.MultiReader(bytes.NewReader(bigHead), ev.Big))
-		if err == nil {
-			err = ev.Big.Skip()
-		}
 	default:
-		size := uint64(len(bigHead) + ev.Big.Len())
-		if err = ev.Big.Skip(); err == nil {
-			err = log.addTooLarge(table, byte(ev.Type), size)
-		}
+		err = log.addFrom(table, byte(ev.Type), int(size), body)
+	}
+	if err == nil {
+		err = ev.skip() // for the checksum
 	}
 	r.metrics.spooled.Set(float64(r.spool.used))
+	return err
+}
+
+// splitRows puts the rows of an event beyond the row limit into the log one by one.
+func (r *Reader) splitRows(table *event.Table, t event.Type, body io.Reader, size int64) error {
+	err := r.splitter.Reset(table, t, body, uint64(size), uint64(r.o.RowLimit))
+	if err == nil {
+		err = r.group.rows.addSplit(table, &r.splitter, r.o.RowLimit)
+	}
+	if errors.Is(err, event.ErrMalformed) {
+		return fmt.Errorf("%w: %w", errCorrupt, err)
+	}
 	return err
 }
 
@@ -347,6 +363,7 @@ func (r *Reader) emitRows(rows *rowLog) *Transaction {
 	t.GTID, t.HasRows = r.group.gtid, true
 	t.GTIDText = t.GTID.AppendText(t.GTIDText)
 	t.rows.start(rows)
+	t.rowLimit = r.o.RowLimit
 	return t
 }
 

@@ -29,7 +29,8 @@ type Transaction struct {
 	File     string
 	Position uint64
 
-	rows rowWalk
+	rows     rowWalk
+	rowLimit int64
 }
 
 // Row is one inserted row of a watched table.
@@ -41,18 +42,9 @@ type Row struct {
 	Number int
 	// Size is the row's size in bytes in the binlog.
 	Size int
-}
-
-// RowTooLargeError reports a row beyond the row limit. Its values are gone.
-type RowTooLargeError struct {
-	Table  string
-	GTID   string
-	Number int
-	Size   uint64 // of its row event
-}
-
-func (e *RowTooLargeError) Error() string {
-	return fmt.Sprintf("row %d of %s in transaction %s needs %d bytes, more than limits.row", e.Number, e.Table, e.GTID, e.Size)
+	// Limit is 0 but for a row that is larger than the row limit, which it then tells. Of such a row the values beyond a few KiB are not kept:
+	// their cells are event.CellDropped.
+	Limit int64
 }
 
 // rowWalk walks the rows of the log of a committed transaction.
@@ -79,15 +71,15 @@ func (w *rowWalk) stop() {
 	w.log.log, w.inside = nil, false
 }
 
-// NextRow gives the next row of the transaction, or false after the last one. Errors: a *RowTooLargeError, after which NextRow may be
-// called again for the rows behind it; a *SourceError when the row cannot be decoded; others when the spool file cannot be read.
+// NextRow gives the next row of the transaction, or false after the last one. A row beyond the row limit is one too, see Row.Limit. Errors: a
+// *SourceError when the row cannot be decoded; others when the spool file cannot be read.
 func (t *Transaction) NextRow(r *Row) (bool, error) {
 	w := &t.rows
 	for {
 		if w.inside {
 			from := w.rows.Offset()
 			if w.rows.Next(w.cells) {
-				r.Table, r.Cells, r.Number, r.Size = w.entry.table, w.cells, w.number, w.rows.Offset()-from
+				*r = Row{Table: w.entry.table, Cells: w.cells, Number: w.number, Size: w.rows.Offset() - from}
 				w.number++
 				return true, nil
 			}
@@ -103,15 +95,35 @@ func (t *Transaction) NextRow(r *Row) (bool, error) {
 		if err != nil || !ok {
 			return false, err
 		}
-		if w.entry.tooLarge > 0 {
-			e := &RowTooLargeError{Table: w.entry.table.Schema + "." + w.entry.table.Name, GTID: t.GTID.String(), Number: w.number, Size: w.entry.tooLarge}
-			w.number++
-			return false, e
-		}
 		if err := w.open(); err != nil {
 			return false, t.corrupt(err)
 		}
+		if w.entry.tooLarge > 0 {
+			if err := w.takeShortened(); err != nil {
+				return false, t.corrupt(err)
+			}
+			*r = Row{Table: w.entry.table, Cells: w.cells, Number: w.number, Size: int(w.entry.tooLarge), Limit: t.rowLimit}
+			w.number++
+			return true, nil
+		}
 	}
+}
+
+// takeShortened reads the one row of an entry beyond the row limit.
+func (w *rowWalk) takeShortened() error {
+	w.inside = false
+	if !w.rows.Next(w.cells) { // without a column that was kept the image is empty
+		clear(w.cells)
+		if err := w.rows.Err(); err != nil {
+			return err
+		}
+	}
+	for i := range w.cells {
+		if w.cells[i].State == event.CellAbsent && w.entry.present[i/8]>>(i%8)&1 != 0 {
+			w.cells[i].State = event.CellDropped
+		}
+	}
+	return nil
 }
 
 // open begins the rows of the entry.

@@ -20,6 +20,7 @@ type Poison struct {
 	Position string // gtid#n
 	Topic    string
 	Err      error
+	Hint     string // what an operator can do; empty for the usual: change the rule or the topic
 }
 
 func (p *Poison) Unwrap() error { return p.Err }
@@ -59,7 +60,11 @@ func (h *HaltError) Unwrap() error {
 
 func (h *HaltError) Error() string {
 	if h.Poison != nil {
-		return fmt.Sprintf("halted at transaction %s: %v; change the rule or the topic so that the row fits, or set the checkpoint behind it", h.Poison.GTID, h.Poison)
+		hint := h.Poison.Hint
+		if hint == "" {
+			hint = "change the rule or the topic so that the row fits, or set the checkpoint behind it"
+		}
+		return fmt.Sprintf("halted at transaction %s: %v; %s", h.Poison.GTID, h.Poison, hint)
 	}
 	return fmt.Sprintf("halted: %v", h.Source)
 }

@@ -107,7 +107,7 @@ func (p *pump) transaction(work context.Context, tx *binlog.Transaction) error {
 	for {
 		ok, err := tx.NextRow(&p.row)
 		if err != nil {
-			return p.rowError(tx, err)
+			return p.sourceError(err)
 		}
 		if !ok {
 			break
@@ -120,14 +120,6 @@ func (p *pump) transaction(work context.Context, tx *binlog.Transaction) error {
 	return nil
 }
 
-func (p *pump) rowError(tx *binlog.Transaction, err error) error {
-	var large *binlog.RowTooLargeError
-	if errors.As(err, &large) {
-		return p.poison(tx, &Poison{Reason: "row_too_large", Table: large.Table, Position: fmt.Sprintf("%s#%d", tx.GTIDText, large.Number), Err: err})
-	}
-	return p.sourceError(err)
-}
-
 // publish routes the row and hands its record over.
 func (p *pump) publish(work context.Context, tx *binlog.Transaction, meta router.Meta, seq uint64) error {
 	if p.row.Table != p.last {
@@ -136,6 +128,9 @@ func (p *pump) publish(work context.Context, tx *binlog.Transaction, meta router
 		}
 	}
 	p.rowsCounter.Inc()
+	if p.row.Limit > 0 {
+		meta.Size, meta.Limit = int64(p.row.Size), p.row.Limit
+	}
 	outcome, err := p.o.Router.Route(p.binding, p.row.Cells, meta, p.row.Number, &p.rec)
 	if err != nil || outcome != router.Routed {
 		return p.notRouted(tx, outcome, err)
@@ -163,9 +158,17 @@ func (p *pump) notRouted(tx *binlog.Transaction, outcome router.Outcome, err err
 	}
 	var bad *router.Poison
 	if errors.As(err, &bad) {
-		return p.poison(tx, &Poison{Reason: string(bad.Reason), Table: bad.Table, ID: bad.ID, Position: bad.Position, Topic: bad.Topic, Err: err})
+		return p.poison(tx, &Poison{Reason: string(bad.Reason), Table: bad.Table, ID: bad.ID, Position: bad.Position, Topic: bad.Topic, Err: err, Hint: hintOf(bad)})
 	}
 	return fmt.Errorf("routing a row of transaction %s: %w", tx.GTIDText, err)
+}
+
+// hintOf tells what an operator can do about a row that has no record, where it is not about rules and topics.
+func hintOf(bad *router.Poison) string {
+	if bad.Reason == router.ReasonRowTooLarge {
+		return "raise limits.row so that the row fits and restart, or set the checkpoint behind it"
+	}
+	return ""
 }
 
 // poison halts: the transaction stays open in the tracker, so the position never passes it.
