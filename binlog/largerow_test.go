@@ -2,7 +2,6 @@ package binlog_test
 
 import (
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -88,15 +87,6 @@ func largeServer(t *testing.T, version string) *sandbox.MySQL {
 	return sandbox.RunMySQL(t, sandbox.MySQLOptions{Version: version, Args: []string{"--max-allowed-packet=1G", "--max-binlog-size=1G", "--innodb-redo-log-capacity=512M"}})
 }
 
-// allocated reports how many bytes f allocates, on all goroutines.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
-}
-
 // Not parallel: allocations of other tests would count.
 func TestRowsOf100MBTakeNoMemory(t *testing.T) {
 	const limit = 16 << 20
@@ -107,13 +97,11 @@ func TestRowsOf100MBTakeNoMemory(t *testing.T) {
 		"XA START 'x'", "INSERT INTO o VALUES (6, 'xa', REPEAT('y', 100000000))", "INSERT INTO o(id) VALUES (7)", "XA END 'x'", "XA PREPARE 'x'",
 		"INSERT INTO o(id) VALUES (8)", "XA COMMIT 'x'",
 		"UPDATE o SET payload = REPEAT('u', 100000000) WHERE id = 8", "DELETE FROM o WHERE id = 8", "INSERT INTO o(id) VALUES (9)")
-	got := allocated(func() {
-		equal(t, b.numberedRows(5), "0: 1 spoole… of 500010", of(1, 2, "k", 20*mb, limit), of(2, 3, "k", 100*mb, limit), "3: 4 near n… of 16000007", "4: 5 NULL NULL")
-		equal(t, b.numberedRows(4), "0: 8 NULL NULL", of(0, 6, "xa", 100*mb, limit), "1: 7 NULL NULL", "0: 9 NULL NULL")
-	})
+	before := allocated()
+	equal(t, b.numberedRows(5), "0: 1 spoole… of 500010", of(1, 2, "k", 20*mb, limit), of(2, 3, "k", 100*mb, limit), "3: 4 near n… of 16000007", "4: 5 NULL NULL")
+	equal(t, b.numberedRows(4), "0: 8 NULL NULL", of(0, 6, "xa", 100*mb, limit), "1: 7 NULL NULL", "0: 9 NULL NULL")
 	// The row of nearly the limit is read, spooled, read again and shown by this test; the others are in no memory at all.
-	t.Logf("%d bytes were allocated", got)
-	if got > 6*limit {
+	if got := allocated() - before; got > 6*limit {
 		t.Errorf("%d bytes were allocated", got)
 	}
 }
@@ -127,11 +115,9 @@ func TestCompressedRowsOf100MBTakeNoMemory(t *testing.T) {
 	b.exec("SET SESSION binlog_transaction_compression = ON",
 		"BEGIN", "INSERT INTO o VALUES (1, 'first', '')", "INSERT INTO o VALUES (2, 'k', "+value+"), (3, 'k', "+value+"), (4, 'k', "+value+")", "INSERT INTO o VALUES (5, 'last', '')", "COMMIT",
 		"INSERT INTO o VALUES (6, 'next', '')")
-	got := allocated(func() {
-		equal(t, b.numberedRows(6), "0: 1 first ", of(1, 2, "k", 100*mb, limit), of(2, 3, "k", 100*mb, limit), of(3, 4, "k", 100*mb, limit), "4: 5 last ", "0: 6 next ")
-	})
-	t.Logf("%d bytes were allocated", got)
-	if got > 16<<20 { // the window of the decompression and buffers
+	before := allocated()
+	equal(t, b.numberedRows(6), "0: 1 first ", of(1, 2, "k", 100*mb, limit), of(2, 3, "k", 100*mb, limit), of(3, 4, "k", 100*mb, limit), "4: 5 last ", "0: 6 next ")
+	if got := allocated() - before; got > 16<<20 { // the window of the decompression and buffers
 		t.Errorf("%d bytes were allocated", got)
 	}
 }
