@@ -80,6 +80,7 @@ type Reader struct {
 	seen     *gtid.Set // every group read to its end, prepared XA branches included
 	group    group
 	branches map[event.XABranch]*branch
+	touched  map[event.XABranch]struct{} // if not nil: gathers the branches that were prepared or ended in what was read
 	mem      memory
 	spool    spool
 	inflate  *inflater
@@ -141,6 +142,11 @@ func New(o Options) (*Reader, error) {
 	if len(o.Addresses) == 0 || len(o.Tables) == 0 || o.Start == nil {
 		return nil, errors.New("binlog: addresses, tables and start are required")
 	}
+	return newReader(o)
+}
+
+// newReader makes a Reader of checked options. It takes no tables at all, too.
+func newReader(o Options) (*Reader, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

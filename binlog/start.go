@@ -11,16 +11,38 @@ import (
 	"outbox-relay/binlog/gtid"
 )
 
+// StartOptions say where a reader without a checkpoint begins.
+type StartOptions struct {
+	Name      string   // the relay's name
+	Login     Login    // Address is replaced by each of Addresses in turn
+	Addresses []string // candidates, tried in order
+	Start     string   // latest, earliest, or a GTID set
+	// SkipUnknownXA is that of the reader which will go on from the position. It only chooses the words of a warning.
+	SkipUnknownXA bool
+	// XAWait bounds how long a start at latest waits for XA branches that are prepared already; 0 means 10 s.
+	XAWait time.Duration
+	Logger *slog.Logger // nil: nothing is logged
+}
+
 // FirstPosition gives the position of a reader without a checkpoint: what was executed (latest), what was purged (earliest), or the
-// given set, which must contain what was purged. It tries until a server answers or ctx ends, and returns early with a *SourceError, or with a
+// given set, which must contain what was purged. The latest position leaves out the PREPAREs of XA branches that are pending, so that their
+// rows come with their XA COMMIT. It tries until a server answers or ctx ends, and returns early with a *SourceError, or with a
 // lasting *ConnectError if every address gave one.
-func FirstPosition(ctx context.Context, l Login, addresses []string, start string, log *slog.Logger) (*gtid.Set, error) {
+func FirstPosition(ctx context.Context, o StartOptions) (*gtid.Set, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.XAWait == 0 {
+		o.XAWait = xaWait
+	}
 	refused := 0
+	f := latest{o: o}
 	for attempt := 0; ; attempt++ {
-		l.Address = addresses[attempt%len(addresses)]
-		s, err := Inspect(ctx, l)
+		f.login = o.Login
+		f.login.Address = o.Addresses[attempt%len(o.Addresses)]
+		set, err := f.first(ctx)
 		if err == nil {
-			return s.first(start)
+			return set, nil
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -31,11 +53,13 @@ func FirstPosition(ctx context.Context, l Login, addresses []string, start strin
 		} else {
 			refused = 0
 		}
-		if refused >= len(addresses) || lasting(err) {
+		var s *SourceError
+		var wrong *startError
+		if refused >= len(o.Addresses) || errors.As(err, &s) || errors.As(err, &wrong) {
 			return nil, err
 		}
 		if attempt == 0 {
-			log.Warn("source cannot be reached, trying again", "err", err)
+			o.Logger.Warn("source cannot be reached, trying again", "err", err)
 		}
 		d := min(minBackoff<<min(attempt, 10), maxBackoff)
 		select {
@@ -46,19 +70,35 @@ func FirstPosition(ctx context.Context, l Login, addresses []string, start strin
 	}
 }
 
-func (s *Server) first(start string) (*gtid.Set, error) {
+// startError is a source.start that is no GTID set.
+type startError struct{ err error }
+
+func (e *startError) Error() string { return "source.start: " + e.err.Error() }
+func (e *startError) Unwrap() error { return e.err }
+
+// first asks one server.
+func (f *latest) first(ctx context.Context) (*gtid.Set, error) {
+	c, err := Dial(ctx, f.login)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	s, err := c.Server(f.login.Address)
+	if err != nil {
+		return nil, err
+	}
 	if err := s.usable(); err != nil {
 		return nil, err
 	}
-	switch start {
+	switch f.o.Start {
 	case "latest":
-		return s.Executed, nil
+		return f.position(ctx, c, s)
 	case "earliest":
 		return s.Purged, nil
 	}
-	set, err := gtid.ParseSet(start)
+	set, err := gtid.ParseSet(f.o.Start)
 	if err != nil {
-		return nil, fmt.Errorf("source.start: %w", err)
+		return nil, &startError{err}
 	}
 	if gap := gtid.Minus(s.Purged, set); !gap.IsEmpty() {
 		return nil, &SourceError{Reason: ReasonPurged, Detail: fmt.Sprintf("the server at %s has purged transactions that source.start lacks: %s", s.Address, gap), Hint: "set source.start to earliest, or add them to it to accept the gap"}

@@ -19,6 +19,9 @@ func (r *Reader) xaPrepare(body []byte) (*Transaction, error) {
 	if p.OnePhase {
 		return r.commit(r.group.rows), nil
 	}
+	if r.touched != nil {
+		r.touched[p.Branch] = struct{}{}
+	}
 	g := &r.group
 	b := &branch{micros: g.commitMicros}
 	changed := b.micros
@@ -81,6 +84,9 @@ func (r *Reader) xaStatement(text []byte) (*Transaction, error) {
 		return nil, nil
 	case event.XAEnd:
 		return nil, nil
+	}
+	if r.touched != nil {
+		r.touched[x.Branch] = struct{}{}
 	}
 	b := r.branches[x.Branch]
 	if b == nil {

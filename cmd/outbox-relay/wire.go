@@ -125,7 +125,10 @@ func firstPosition(ctx context.Context, cfg *config.Config, login binlog.Login, 
 	if cfg.Source.Start == "" {
 		return nil, errNoStart(cfg)
 	}
-	return binlog.FirstPosition(ctx, login, cfg.Source.Addresses, cfg.Source.Start, log)
+	return binlog.FirstPosition(ctx, binlog.StartOptions{
+		Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, Start: cfg.Source.Start,
+		SkipUnknownXA: cfg.Source.OnUnknownXA == config.PolicySkip, Logger: log,
+	})
 }
 
 // firstStart refuses what needs no server to be refused: a checkpoint that cannot be trusted, and none without a place to start.

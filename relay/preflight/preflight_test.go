@@ -196,6 +196,7 @@ func TestExactlyTheGrantsThatARunNeeds(t *testing.T) {
 	expect(t, r, "source", "REPLICATION SLAVE", preflight.OK) // by a role
 	expect(t, r, "source", "REPLICATION CLIENT", preflight.Warning, "GRANT REPLICATION CLIENT ON *.* TO 'few'@'%';")
 	expect(t, r, "source", "table "+db+".o", preflight.Unknown, "which a run does not need", "GRANT SELECT ON `"+db+"`.`o` TO 'few'@'%';")
+	expect(t, r, "source", "XA_RECOVER_ADMIN", preflight.Warning, "cannot see those that are prepared", "GRANT XA_RECOVER_ADMIN ON *.* TO 'few'@'%';")
 	for _, item := range r.Items {
 		if strings.HasPrefix(item.Area, "source") && item.State == preflight.Failed {
 			t.Errorf("%s fails: %s", item.Name, item.Detail)

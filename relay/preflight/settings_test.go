@@ -82,6 +82,8 @@ func TestPositionsOnTheServer(t *testing.T) {
 		}
 	}
 	r := at("", "latest")
-	expect(t, r, "source", "prepared XA", preflight.Warning, "1 XA branches are prepared")
+	expect(t, r, "source", "prepared XA", preflight.Warning, "1 XA branches are prepared", "XA RECOVER CONVERT XID;")
+	expect(t, r, "source", "XA_RECOVER_ADMIN", preflight.OK, "granted")
+	absent(t, at(executed, "latest"), "source", "XA_RECOVER_ADMIN") // nothing asks for it once there is a checkpoint
 	expect(t, r, "source", "activity lock", preflight.OK, "a relay called test is active")
 }

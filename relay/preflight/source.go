@@ -121,7 +121,7 @@ func (q *source) privilege(name string, err error, lacking State, effect string)
 	switch {
 	case err == nil:
 		q.add(OK, name, "granted")
-	case errors.As(err, &my) && (my.Code == mysql.ER_SPECIFIC_ACCESS_DENIED_ERROR || my.Code == mysql.ER_ACCESS_DENIED_ERROR):
+	case errors.As(err, &my) && (my.Code == mysql.ER_SPECIFIC_ACCESS_DENIED_ERROR || my.Code == mysql.ER_ACCESS_DENIED_ERROR || my.Code == mysql.ER_XAER_RMERR):
 		q.add(lacking, name, "the user lacks this privilege: %s", effect).do("grant it", fmt.Sprintf("GRANT %s ON *.* TO %s;", name, q.account))
 	default:
 		q.add(Unknown, name, "it cannot be tried: %v", err)
@@ -256,9 +256,11 @@ func (q *source) start(ctx context.Context) {
 	case "", "earliest":
 		return
 	case "latest":
-		rows, err := q.ask(ctx, "XA RECOVER")
+		rows, err := q.ask(ctx, "XA RECOVER CONVERT XID")
+		q.privilege("XA_RECOVER_ADMIN", err, Warning, "where XA transactions are used, a first start at latest cannot see those that are prepared, and the relay halts at their XA COMMIT (source.on_unknown_xa)")
 		if err == nil && len(rows) > 0 {
-			q.add(Warning, "prepared XA", "%d XA branches are prepared: a run that starts at latest now halts at their XA COMMIT", len(rows)).do("end them before the first start (XA RECOVER lists them)")
+			q.add(Warning, "prepared XA", "%d XA branches are prepared: a run that starts at latest now waits for them a little, and then halts at the XA COMMIT of one that is left (source.on_unknown_xa)", len(rows)).
+				do("end those that nobody will end before the first start; this lists them", "XA RECOVER CONVERT XID;")
 		}
 		return
 	}
