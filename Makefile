@@ -9,6 +9,7 @@ FUZZTIME  ?= 20s
 KILLS     ?= 200
 ROUNDS    ?= 20
 ROWS      ?= 200000
+DOCUMENTS ?= 100000
 SEED      ?= 1
 BENCH     ?= drain
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -80,8 +81,8 @@ faults: ## Kill, freeze and cut off the servers under load and judge every row [
 	$(GO) run ./internal/e2e/cmd/campaign faults -rounds $(ROUNDS) -seed $(SEED)
 
 .PHONY: fidelity
-fidelity: ## Compare random rows of random tables with what SELECT prints [ROWS=200000 SEED=1 MYSQL=8.0 METADATA=MINIMAL]
-	$(GO) run ./internal/fidelity -rows $(ROWS) -seed $(SEED) $(if $(MYSQL),-mysql $(MYSQL)) $(if $(METADATA),-metadata $(METADATA))
+fidelity: ## Compare random rows of random tables with what SELECT prints [ROWS=200000 DOCUMENTS=100000 SEED=1 MYSQL=8.0 METADATA=MINIMAL]
+	$(GO) run ./internal/fidelity -rows $(ROWS) -documents $(DOCUMENTS) -seed $(SEED) $(if $(MYSQL),-mysql $(MYSQL)) $(if $(METADATA),-metadata $(METADATA))
 
 .PHONY: bench
 bench: ## Measure against a plain relay of go-mysql and sarama [BENCH=drain, or memory, skip, decode]

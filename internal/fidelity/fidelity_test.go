@@ -16,7 +16,7 @@ import (
 func TestRandomRowsAreWhatSelectPrints(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	r, err := compare(ctx, sandbox.SharedMySQL(t), options{rows: 3000, seed: 1})
+	r, err := compare(ctx, sandbox.SharedMySQL(t), options{rows: 3000, documents: 3000, seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,12 @@ func TestRandomRowsAreWhatSelectPrints(t *testing.T) {
 		t.Errorf("%d differences", r.differences)
 	}
 	t.Log(r)
-	if r.rows < 3000 || len(r.byType) < 35 || len(r.byCharset) < 40 || len(r.ways) < 7 || len(r.kinds) < 7 {
+	for _, node := range nodeNames() {
+		if r.nodes[node] == 0 {
+			t.Errorf("no document holds %s", node)
+		}
+	}
+	if r.rows < 3000 || r.documents != 3000 || len(r.byType) < 35 || len(r.byCharset) < 40 || len(r.ways) < 7 || len(r.kinds) < 7 {
 		t.Errorf("%d rows of %d types, %d charsets, written in %d ways: less than was meant", r.rows, len(r.byType), len(r.byCharset), len(r.ways))
 	}
 }

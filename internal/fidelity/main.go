@@ -31,6 +31,7 @@ var serverArgs = []string{"--sync-binlog=0", "--innodb-flush-log-at-trx-commit=0
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("fidelity", flag.ContinueOnError)
 	rows := flags.Int("rows", 20000, "rows to compare, at least")
+	docs := flags.Int("documents", 10000, "random JSON documents to compare after the rows")
 	seed := flags.Uint64("seed", 1, "seed of tables and rows")
 	only := flags.Int("round", 0, "a single round by its number, as a difference names it")
 	version := flags.String("mysql", "", "version of MySQL, such as 8.0 (default: the newest to be had)")
@@ -44,7 +45,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer m.Close()
-	r, err := compare(ctx, m, options{rows: *rows, seed: *seed, only: *only, progress: say})
+	r, err := compare(ctx, m, options{rows: *rows, documents: *docs, seed: *seed, only: *only, progress: say})
 	if err != nil {
 		return err
 	}

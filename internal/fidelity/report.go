@@ -23,6 +23,8 @@ type report struct {
 	kinds       map[string]int // of transactions
 	unnamed     bool           // the binlog names no columns
 	refused     int            // values whose column the relay refuses because the server cannot show its members
+	documents   int            // JSON documents compared beside the rows
+	nodes       map[string]int // of them, by kind
 	differences int
 	shown       []string
 	seen        map[string]bool // columns of which a difference is among shown
@@ -32,7 +34,7 @@ type report struct {
 type tally struct{ values, nulls, differences int }
 
 func newReport() *report {
-	return &report{byType: map[string]*tally{}, byCharset: map[string]*tally{}, ways: map[string]int{}, kinds: map[string]int{}, seen: map[string]bool{}}
+	return &report{byType: map[string]*tally{}, byCharset: map[string]*tally{}, ways: map[string]int{}, kinds: map[string]int{}, nodes: map[string]int{}, seen: map[string]bool{}}
 }
 
 // count gives the counters of a column; the charset's is nil where there is none.
@@ -82,8 +84,11 @@ func (r *report) String() string {
 	for _, name := range slices.Sorted(maps.Keys(r.kinds)) {
 		fmt.Fprintf(&s, "%-28s %10d\n", name, r.kinds[name])
 	}
-	fmt.Fprintf(&s, "\nMySQL %s, seed %d: %d tables, %d rows, %d values, %d NULLs, %d charsets; %d differences; %s\n", r.version, r.seed, r.tables, r.rows, all.values, all.nulls,
-		len(r.byCharset), r.differences, r.took.Round(100*time.Millisecond))
+	if r.documents > 0 {
+		s.WriteString(r.nodeReport())
+	}
+	fmt.Fprintf(&s, "\nMySQL %s, seed %d: %d tables, %d rows, %d values, %d NULLs, %d charsets, %d JSON documents beside; %d differences; %s\n", r.version, r.seed, r.tables, r.rows, all.values, all.nulls,
+		len(r.byCharset), r.documents, r.differences, r.took.Round(100*time.Millisecond))
 	if r.unnamed {
 		fmt.Fprintf(&s, "the binlog named no columns (binlog_row_metadata=MINIMAL); %d values of ENUM and SET refused, since information_schema cannot show their members\n", r.refused)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strings"
 	"time"
 
 	"outbox-relay/binlog"
@@ -21,10 +20,11 @@ const (
 
 // options say how much is compared.
 type options struct {
-	rows     int // at least, unless only is set
-	seed     uint64
-	only     int          // a single round by its number, from 1 on; 0 means all
-	progress func(string) // may be nil
+	rows      int // at least, unless only is set
+	seed      uint64
+	documents int          // JSON documents to compare, after the rows
+	only      int          // a single round by its number, from 1 on; 0 means all
+	progress  func(string) // may be nil
 }
 
 // compare runs rounds until enough rows have been compared. An error is about the run itself; differences are in the report.
@@ -53,7 +53,7 @@ func compare(ctx context.Context, m *sandbox.MySQL, o options) (*report, error) 
 	if p.charsets, err = loadCharsets(c, rand.New(rand.NewPCG(o.seed, 0))); err != nil {
 		return nil, fmt.Errorf("sampling charsets: %w", err)
 	}
-	for n := max(o.only, 1); ; n++ {
+	for n := max(o.only, 1); o.rows > 0; n++ {
 		if err := round(ctx, m, c, p, out, n); err != nil {
 			return nil, fmt.Errorf("seed %d, round %d: %w", o.seed, n, err)
 		}
@@ -62,19 +62,22 @@ func compare(ctx context.Context, m *sandbox.MySQL, o options) (*report, error) 
 			o.progress(fmt.Sprintf("%d rows, %d differences, %s", out.rows, out.differences, out.took.Round(time.Second)))
 		}
 		if o.only != 0 || out.rows >= o.rows {
-			return out, nil
+			break
 		}
 	}
+	if o.documents > 0 && o.only == 0 {
+		if err := documents(ctx, m, c, o, out); err != nil {
+			return nil, err
+		}
+	}
+	out.took = time.Since(started)
+	return out, nil
 }
 
 // round writes and compares the rows of one set of tables in a database of their own.
 func round(ctx context.Context, m *sandbox.MySQL, c *connection, p *palette, out *report, n int) error {
 	database := fmt.Sprintf("fidelity_%d", n)
-	start, err := c.query("SELECT @@global.gtid_executed")
-	if err != nil {
-		return err
-	}
-	from, err := gtid.ParseSet(strings.ReplaceAll(*start[0][0], "\n", ""))
+	from, err := position(c)
 	if err != nil {
 		return fmt.Errorf("GTID set of the server: %w", err)
 	}
