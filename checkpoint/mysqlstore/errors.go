@@ -1,0 +1,67 @@
+package mysqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+
+	"outbox-relay/checkpoint"
+)
+
+// Codes of the server.
+const (
+	codeDatabaseDenied = 1044 // ER_DBACCESS_DENIED_ERROR
+	codeLoginDenied    = 1045 // ER_ACCESS_DENIED_ERROR
+	codeNoSchema       = 1049 // ER_BAD_DB_ERROR
+	codeTableExists    = 1050 // ER_TABLE_EXISTS_ERROR
+	codeNoColumn       = 1054 // ER_BAD_FIELD_ERROR
+	codeDuplicate      = 1062 // ER_DUP_ENTRY
+	codeTableDenied    = 1142 // ER_TABLEACCESS_DENIED_ERROR
+	codeNoTable        = 1146 // ER_NO_SUCH_TABLE
+	codeOptionPrevents = 1290 // ER_OPTION_PREVENTS_STATEMENT: --read-only, --super-read-only
+	codeReadOnlyMode   = 1836 // ER_READ_ONLY_MODE
+)
+
+func isMissing(err error) bool {
+	var my *mysql.MySQLError
+	return errors.As(err, &my) && (my.Number == codeNoTable || my.Number == codeNoSchema)
+}
+
+// failed makes the error for the caller. After one that another server may not give, the connection is left, so that the next call tries that one.
+func (s *Store) failed(ctx context.Context, op string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var fault *checkpoint.Error // of Marshal and Unmarshal
+	if errors.As(err, &fault) {
+		fault.Op, fault.Path = op, s.path()
+		return fault
+	}
+	e := &checkpoint.Error{Op: op, Path: s.path(), Err: err}
+	if errors.Is(err, checkpoint.ErrFenced) {
+		e.Err, e.Detail = checkpoint.ErrFenced, strings.TrimPrefix(err.Error(), checkpoint.ErrFenced.Error()+": ")
+		return e
+	}
+	var my *mysql.MySQLError
+	if !errors.As(err, &my) {
+		e.Hint = "check that the server runs and can be reached"
+		return e
+	}
+	switch my.Number {
+	case codeLoginDenied:
+		e.Hint = "check user and password"
+	case codeDatabaseDenied, codeTableDenied:
+		e.Hint = fmt.Sprintf("run GRANT SELECT, INSERT, UPDATE, CREATE ON %s.* TO '%s'@'%%'; or create the table yourself: %s;", quote(s.o.Schema), s.o.User, CreateTable(s.o.Schema, s.o.Table))
+	case codeNoColumn:
+		e.Hint = fmt.Sprintf("the table is of another program: choose another name in checkpoint.table, or drop it; the relay's is made by %s;", CreateTable(s.o.Schema, s.o.Table))
+	case codeOptionPrevents, codeReadOnlyMode:
+		e.Hint = "the server is read-only: keep the checkpoint on the primary, or on another server"
+		s.dialer.leave()
+		s.db.SetMaxIdleConns(0) // closes the idle connection
+		s.db.SetMaxIdleConns(1)
+	}
+	return e
+}
