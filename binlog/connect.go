@@ -129,7 +129,7 @@ func (r *Reader) startDump(ctx context.Context, c *Conn, address string) error {
 	}
 	c.address = address
 	r.server = s
-	r.watched.fold = s.FoldCase
+	r.watched.fold, r.own.fold = s.FoldCase, s.FoldCase
 	r.target = s.Executed
 	if r.seen.ContainsSet(r.target) {
 		r.target = nil

@@ -34,6 +34,9 @@ type Options struct {
 	Columns   json.RawMessage
 	Heartbeat time.Duration
 
+	// Own is the table in which the relay keeps its checkpoint, empty where it is elsewhere: steps that stand for nothing but writes to it say so.
+	Own TableName
+
 	IgnoreStatementWrites bool // a statement-format change that may touch a watched schema is passed by, counted; else the reader stops
 	SkipUnknownXA         bool // an XA COMMIT of a branch never seen is passed by, counted; else the reader stops
 
@@ -89,8 +92,10 @@ type Reader struct {
 	// bufferSize is that of the stream's buffer.
 	bufferSize int
 
+	own          watched      // the table of Options.Own
 	pending      []gtid.Range // groups without watched rows not yet handed on
 	pendingCount int
+	pendingOwn   int // of them, those that wrote nothing but Options.Own
 	pendingTime  int64
 	tx           Transaction
 	lent         *rowLog // log of a finished XA branch that tx walks
@@ -171,6 +176,9 @@ func newReader(o Options) (*Reader, error) {
 		return nil, fmt.Errorf("binlog: %w", err)
 	}
 	r.watched = newWatched(o.Tables)
+	if o.Own != (TableName{}) {
+		r.own = newWatched([]TableName{o.Own})
+	}
 	r.group.rows = r.newLog()
 	r.status = Status{Since: time.Now()}
 	return r, nil

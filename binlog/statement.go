@@ -64,6 +64,7 @@ func (r *Reader) query(ev *raw) (*Transaction, error) {
 	case event.StatementXA:
 		return r.xaStatement(q.Text)
 	}
+	g.others = true
 	if !g.begun {
 		r.countTruncate(q)
 		r.changedColumns(q.Text, ev.Big == nil)

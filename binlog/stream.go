@@ -183,6 +183,11 @@ func (r *Reader) tableMap(ev *raw) error {
 		return fmt.Errorf("%w: %w", errCorrupt, err)
 	}
 	m := tableMap{id: id}
+	if r.own.find(schema, table) != nil {
+		r.group.own = true
+	} else {
+		r.group.others = true
+	}
 	if w := r.watched.find(schema, table); w != nil {
 		if m.table, err = w.columnsOf(body); err != nil {
 			return fmt.Errorf("%w: %w", errCorrupt, err)
@@ -305,6 +310,9 @@ func (r *Reader) commit(rows *rowLog) *Transaction {
 // endGroup closes the group and counts it for the next step.
 func (r *Reader) endGroup() {
 	r.pendingCount++
+	if r.group.own && !r.group.others {
+		r.pendingOwn++
+	}
 	r.pendingTime = r.group.commitMicros
 	r.closeGroup()
 }
@@ -345,7 +353,8 @@ func (r *Reader) hasPending() bool { return r.pendingCount > 0 }
 func (r *Reader) emitStep() *Transaction {
 	t := &r.tx
 	t.Ranges, r.pending = append(t.Ranges[:0], r.pending...), r.pending[:0]
-	t.Transactions, r.pendingCount = r.pendingCount, 0
+	t.Own = r.pendingOwn > 0 && r.pendingOwn == r.pendingCount
+	t.Transactions, r.pendingCount, r.pendingOwn = r.pendingCount, 0, 0
 	t.CommitMicros = r.pendingTime
 	t.GTID, t.GTIDText, t.HasRows = gtid.GTID{}, t.GTIDText[:0], false
 	t.rows.stop()
@@ -360,7 +369,7 @@ func (r *Reader) emitStep() *Transaction {
 
 func (r *Reader) emitRows(rows *rowLog) *Transaction {
 	t := r.emitStep()
-	t.GTID, t.HasRows = r.group.gtid, true
+	t.GTID, t.HasRows, t.Own = r.group.gtid, true, false
 	t.GTIDText = t.GTID.AppendText(t.GTIDText)
 	t.rows.start(rows)
 	t.rowLimit = r.o.RowLimit

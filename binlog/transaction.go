@@ -21,6 +21,8 @@ type Transaction struct {
 	CommitMicros int64
 	// Transactions is how many the step stands for.
 	Transactions int
+	// Own is set when all of them wrote nothing but the table of Options.Own.
+	Own bool
 	// CaughtUp is set when the source had nothing more to send at this point.
 	CaughtUp bool
 	// HasRows is set when NextRow will give at least one row.

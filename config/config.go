@@ -180,6 +180,12 @@ type Checkpoint struct {
 	Path string `yaml:"path"`
 	// Table is the table of the mysql store.
 	Table TableName `yaml:"table"`
+	// Addresses, User, Password and TLS reach the server of the mysql store.
+	// Without addresses it is the source, with its account.
+	Addresses []string `yaml:"address"`
+	User      string   `yaml:"user"`
+	Password  Secret   `yaml:",inline"`
+	TLS       TLS      `yaml:"tls"`
 	// Topic is the topic of the kafka store, {name} already filled in.
 	Topic    string        `yaml:"topic"`
 	Interval time.Duration `yaml:"interval"`
@@ -249,6 +255,7 @@ func Default() *Config {
 			Path:     "./outbox-relay.checkpoint",
 			Table:    TableName{Schema: "outbox_relay", Table: "checkpoints"},
 			Topic:    "outbox-relay.{name}.checkpoint",
+			TLS:      TLS{Mode: TLSPreferred},
 			Interval: time.Second,
 		},
 		Poison: Poison{Policy: PolicyHalt, Topic: "outbox.dead-letter"},

@@ -62,7 +62,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Checkpoint: config.Checkpoint{
 			Store: "file", Path: "./outbox-relay.checkpoint", Table: config.TableName{Schema: "outbox_relay", Table: "checkpoints"},
-			Topic: "outbox-relay.outbox-relay.checkpoint", Interval: time.Second,
+			Topic: "outbox-relay.outbox-relay.checkpoint", TLS: config.TLS{Mode: "preferred"}, Interval: time.Second,
 		},
 		Poison: config.Poison{Policy: "halt", Topic: "outbox.dead-letter"},
 		OnHalt: "wait",
@@ -124,7 +124,7 @@ kafka:
   create_topics: {enabled: true, partitions: 12, replication_factor: 1, configs: {cleanup.policy: delete, retention.ms: 1000}}
   tls: {mode: required}
   sasl: {mechanism: scram-sha-512, user: relay, password_file: /secret}
-checkpoint: {store: file, path: /data/cp, table: a.b, topic: "cp.{name}", interval: 250ms}
+checkpoint: {store: mysql, path: /data/cp, table: a.b, address: ['db9:3306'], user: cp, password: pw, tls: {mode: required}, topic: "cp.{name}", interval: 250ms}
 poison: {policy: halt, topic: dead, park_keys: false}
 on_halt: exit
 limits: {buffer: 1MiB, row: 512KiB, spool: 1TiB, spool_dir: /spool, topics: 5}
@@ -164,7 +164,8 @@ func TestEveryKey(t *testing.T) {
 			SASL: config.SASL{Mechanism: "scram-sha-512", User: "relay", Password: config.Secret{File: "/secret"}},
 		},
 		Checkpoint: config.Checkpoint{
-			Store: "file", Path: "/data/cp", Table: config.TableName{Schema: "a", Table: "b"}, Topic: "cp.orders", Interval: 250 * time.Millisecond,
+			Store: "mysql", Path: "/data/cp", Table: config.TableName{Schema: "a", Table: "b"}, Topic: "cp.orders", Interval: 250 * time.Millisecond,
+			Addresses: []string{"db9:3306"}, User: "cp", Password: config.Secret{Value: "pw"}, TLS: config.TLS{Mode: "required"},
 		},
 		Poison: config.Poison{Policy: "halt", Topic: "dead"},
 		OnHalt: "exit",

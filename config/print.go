@@ -23,6 +23,7 @@ func Print(c *Config) []byte {
 	shown := *c
 	shown.Source.Password = shown.Source.Password.masked()
 	shown.Kafka.SASL.Password = shown.Kafka.SASL.Password.masked()
+	shown.Checkpoint.Password = shown.Checkpoint.Password.masked()
 	shown.Tables = slices.Clone(shown.Tables)
 	var b bytes.Buffer
 	encoder := yaml.NewEncoder(&b)

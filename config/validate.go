@@ -133,9 +133,21 @@ func (c *collector) kafka(k *Kafka) {
 }
 
 func (c *collector) checkpoint(k *Checkpoint, delivery string) {
-	if k.Store != StoreFile && !c.faulty("checkpoint.store") {
-		c.later("checkpoint.store", "the checkpoint store "+k.Store, "use file, on a disk that outlives the relay's host or container")
+	if k.Store == StoreKafka && !c.faulty("checkpoint.store") {
+		c.later("checkpoint.store", "the checkpoint store "+k.Store, "use mysql, or file on a disk that outlives the relay's host or container")
 	}
+	elsewhere := len(k.Addresses) > 0
+	if elsewhere {
+		c.addresses("checkpoint.address", k.Addresses, "")
+		if k.User == "" {
+			c.missing("checkpoint.user", "the account on the server of the checkpoint table")
+		}
+	}
+	c.check(elsewhere || k.User == "" && k.Password.Empty(), "checkpoint.address", "name the server, or drop user and password to use the source with its account",
+		"a user or password is given and no server")
+	c.check(!elsewhere || k.Store == StoreMySQL, "checkpoint.address", "set checkpoint.store to mysql, or drop it", "has no effect with store %s", k.Store)
+	c.secret("checkpoint", &k.Password)
+	c.tls("checkpoint.tls", &k.TLS)
 	c.check(delivery != DeliveryExactlyOnce || k.Store == StoreKafka, "checkpoint.store", "use kafka",
 		"exactly-once delivery keeps its checkpoint in Kafka, not in store %s", k.Store)
 	c.check(k.Path != "", "checkpoint.path", "name the file of the file store", "is empty")

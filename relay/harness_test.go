@@ -292,11 +292,23 @@ func (s *source) Next(ctx context.Context) (*binlog.Transaction, error) {
 // foreign sends a transaction without rows.
 func (s *source) foreign(t *testing.T, number int64, caughtUp bool) {
 	t.Helper()
+	s.send(t, number, &binlog.Transaction{CaughtUp: caughtUp})
+}
+
+// own sends a transaction that wrote nothing but the relay's checkpoint.
+func (s *source) own(t *testing.T, number int64) {
+	t.Helper()
+	s.send(t, number, &binlog.Transaction{Own: true, CaughtUp: true})
+}
+
+func (s *source) send(t *testing.T, number int64, tx *binlog.Transaction) {
+	t.Helper()
 	u, err := gtid.ParseUUID(uuid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.steps <- step{tx: &binlog.Transaction{Ranges: []gtid.Range{{UUID: u, First: number, Last: number}}, Transactions: 1, CaughtUp: caughtUp, CommitMicros: time.Now().UnixMicro()}}
+	tx.Ranges, tx.Transactions, tx.CommitMicros = []gtid.Range{{UUID: u, First: number, Last: number}}, 1, time.Now().UnixMicro()
+	s.steps <- step{tx: tx}
 	synctest.Wait()
 }
 

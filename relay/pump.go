@@ -99,7 +99,11 @@ func (p *pump) waitRoom(read context.Context) error {
 func (p *pump) transaction(work context.Context, tx *binlog.Transaction) error {
 	t := checkpoint.Transaction{Ranges: tx.Ranges, CommitMicros: tx.CommitMicros, BinlogFile: tx.File, BinlogPosition: tx.Position}
 	if !tx.HasRows {
-		p.advanced(p.tracker.Skip(t))
+		if tx.Own {
+			p.advanced(p.tracker.SkipOwn(t))
+		} else {
+			p.advanced(p.tracker.Skip(t))
+		}
 		return nil
 	}
 	seq := p.tracker.Begin(t)

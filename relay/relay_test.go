@@ -65,6 +65,29 @@ func TestPositionOfForeignTransactionsIsSavedAtEachInterval(t *testing.T) {
 	})
 }
 
+// A save in a table on the source is a transaction that the source gives back: it is no reason for the next save, but for one now and then, so that
+// the newest of them is not purged unread.
+func TestTransactionsOfItsOwnSavesAreSeldomSaved(t *testing.T) {
+	scenario(t, func(t *testing.T, g *rig) {
+		g.start()
+		g.source.own(t, 11)
+		after(10 * interval)
+		g.wantStored(uuid + ":1-10")
+		after(time.Hour)
+		g.wantStored(uuid + ":1-11")
+		saves := g.place.saves
+		after(10 * time.Hour)
+		if g.place.saves != saves {
+			t.Errorf("%d saves without a change", g.place.saves-saves)
+		}
+		g.source.own(t, 12)
+		g.source.foreign(t, 13, true)
+		after(2 * interval)
+		g.wantStored(uuid + ":1-13")
+		g.mustStop()
+	})
+}
+
 // A frozen relay loses the lease and keeps the store. One that held the lease while waiting for that store kept it from going on.
 func TestLeaseIsAskedForOnlyWithTheStoreInHand(t *testing.T) {
 	scenario(t, func(t *testing.T, g *rig) {

@@ -42,7 +42,8 @@ func (s *session) save(ctx context.Context, force bool) error {
 	if err != nil {
 		return err
 	}
-	if p.Generation == s.generation && bytes.Equal(columns, s.columns) && !force {
+	unchanged := p.Generation == s.generation && bytes.Equal(columns, s.columns)
+	if unchanged && !force && !s.staleOwn(p.Set) {
 		s.saved.mu.Lock()
 		s.saved.at = time.Now()
 		s.saved.mu.Unlock()
@@ -75,6 +76,7 @@ func (s *session) save(ctx context.Context, force bool) error {
 		s.log.Info("checkpoint saved again", "failures", s.saved.failed)
 	}
 	s.saved.failed, s.saved.err = 0, nil
+	s.saved.changed = time.Now()
 	s.saved.set, s.saved.at, s.saved.file, s.saved.pos = p.Set, time.Now(), c.BinlogFile, c.BinlogPosition
 	s.generation, s.columns = p.Generation, columns
 	s.metrics.saves.Inc()
@@ -87,4 +89,15 @@ func (s *session) rememberedColumns(position *gtid.Set) (json.RawMessage, error)
 		return s.columns, nil
 	}
 	return s.source.Columns(position)
+}
+
+// ownInterval is how often transactions that only wrote the checkpoint itself are a reason to store it: so that the newest of them, which the stored
+// set can never hold, is not among purged binlogs one day.
+const ownInterval = time.Hour
+
+// staleOwn reports whether the position has moved by nothing but its own saves for long.
+func (s *session) staleOwn(position *gtid.Set) bool {
+	s.saved.mu.Lock()
+	defer s.saved.mu.Unlock()
+	return time.Since(s.saved.changed) >= ownInterval && s.saved.set != nil && !s.saved.set.Equal(position)
 }

@@ -47,13 +47,14 @@ type session struct {
 
 // savedState is what the store holds, for the status.
 type savedState struct {
-	mu     sync.Mutex
-	set    *gtid.Set
-	at     time.Time
-	file   string
-	pos    uint64
-	err    error
-	failed int
+	mu      sync.Mutex
+	set     *gtid.Set
+	at      time.Time // when the store was last known to hold the position
+	changed time.Time // when it was last written
+	file    string
+	pos     uint64
+	err     error
+	failed  int
 }
 
 // load reads the checkpoint or makes the first one. The first position is stored before anything is read from it.

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"outbox-relay/checkpoint"
-	"outbox-relay/checkpoint/filestore"
 	"outbox-relay/config"
 	"outbox-relay/relay/preflight"
 )
@@ -56,8 +55,8 @@ func (a *app) check(cfg *config.Config, asJSON bool) error {
 	}
 	report, err := preflight.Run(ctx, preflight.Options{
 		Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, Start: cfg.Source.Start, Rules: rulesOf(cfg), FromLatest: latest,
-		Kafka: k, RowLimit: int64(cfg.Limits.Row), SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), CheckpointPath: cfg.Checkpoint.Path,
-		ReadCheckpoint: func() (*checkpoint.Checkpoint, error) { return filestore.Read(cfg.Checkpoint.Path, cfg.Name) },
+		Kafka: k, RowLimit: int64(cfg.Limits.Row), SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), CheckpointPath: checkpointPath(cfg), CheckpointPlace: placeOf(cfg),
+		ReadCheckpoint: func() (*checkpoint.Checkpoint, error) { return readCheckpoint(ctx, cfg) },
 	})
 	if err != nil {
 		return err
@@ -75,6 +74,14 @@ func (a *app) check(cfg *config.Config, asJSON bool) error {
 		return errReported
 	}
 	return err
+}
+
+// checkpointPath is empty where the checkpoint is in no file.
+func checkpointPath(cfg *config.Config) string {
+	if cfg.Checkpoint.Store != config.StoreFile {
+		return ""
+	}
+	return cfg.Checkpoint.Path
 }
 
 func writeJSON(w io.Writer, v any) error {

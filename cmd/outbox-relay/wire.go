@@ -46,9 +46,7 @@ func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg
 	host, _ := os.Hostname()
 	return relay.Options{
 		Name: cfg.Name, Instance: fmt.Sprintf("%s/%d", host, os.Getpid()), Tables: names, Router: rules,
-		OpenStore: func() (checkpoint.Store, error) {
-			return filestore.Open(filestore.Options{Path: cfg.Checkpoint.Path, Name: cfg.Name, Layer: layer})
-		},
+		OpenStore:     func() (checkpoint.Store, error) { return openStore(cfg) },
 		Lease:         relay.NewMySQLLease(login, cfg.Source.Addresses, cfg.Name, log),
 		FirstPosition: func(ctx context.Context) (*gtid.Set, error) { return firstPosition(ctx, cfg, login, log) },
 		AddedTables:   func(added []string) error { return addedTables(cfg, added) },
@@ -57,7 +55,7 @@ func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg
 				Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, ServerID: cfg.Source.ServerID, Tables: watched, Start: start,
 				Heartbeat: cfg.Source.Heartbeat, IgnoreStatementWrites: cfg.Source.OnStatementWrite == config.PolicyIgnore,
 				SkipUnknownXA: cfg.Source.OnUnknownXA == config.PolicySkip, Memory: share(cfg, openShare), RowLimit: int64(cfg.Limits.Row),
-				SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), Columns: hooks.Columns, BeforeWait: hooks.BeforeWait, Allowed: hooks.Allowed, Logger: log, Registerer: reg,
+				Own: ownTable(cfg), SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), Columns: hooks.Columns, BeforeWait: hooks.BeforeWait, Allowed: hooks.Allowed, Logger: log, Registerer: reg,
 			})
 			if err != nil {
 				return nil, err // not the nil reader, which would be a source
@@ -133,6 +131,9 @@ func firstPosition(ctx context.Context, cfg *config.Config, login binlog.Login, 
 
 // firstStart refuses what needs no server to be refused: a checkpoint that cannot be trusted, and none without a place to start.
 func firstStart(cfg *config.Config) error {
+	if cfg.Checkpoint.Store != config.StoreFile {
+		return nil
+	}
 	_, err := filestore.Read(cfg.Checkpoint.Path, cfg.Name)
 	switch {
 	case errors.Is(err, checkpoint.ErrNotFound) && cfg.Source.Start == "":
@@ -144,7 +145,7 @@ func firstStart(cfg *config.Config) error {
 }
 
 func errNoStart(cfg *config.Config) error {
-	return configurationError(fmt.Sprintf("there is no checkpoint at %s and source.start is not set; set it to latest, earliest or a GTID set", cfg.Checkpoint.Path))
+	return configurationError(fmt.Sprintf("there is no checkpoint at %s and source.start is not set; set it to latest, earliest or a GTID set", placeOf(cfg)))
 }
 
 // ruleFaults compiles the rules to find the faults of their templates.

@@ -21,6 +21,7 @@ import (
 	"outbox-relay/binlog/gtid"
 	"outbox-relay/checkpoint"
 	"outbox-relay/checkpoint/filestore"
+	"outbox-relay/checkpoint/mysqlstore"
 	"outbox-relay/relay"
 )
 
@@ -41,6 +42,7 @@ type Relay struct {
 	log        string
 	checkpoint string
 	name       string
+	source     string        // of a checkpoint in MySQL
 	done       chan struct{} // closed once the process has ended and is reaped
 }
 
@@ -66,6 +68,9 @@ func (s *Site) Start(ctx context.Context, o RelayOptions) (*Relay, error) {
 		return nil, err
 	}
 	defer f.Close()
+	if s.o.MySQLStore {
+		r.source = s.o.MySQL.Addr()
+	}
 	r.cmd = exec.Command(binary, append([]string{"run", "--config", config}, o.Args...)...)
 	r.cmd.Stdout, r.cmd.Stderr = f, f
 	r.cmd.SysProcAttr = ownProcess()
@@ -93,6 +98,9 @@ func (s *Site) config(checkpoint string) string {
 	fmt.Fprintf(&b, "  - {table: %s.orders_outbox, preset: outbox, topic: \"%s.{aggregate_type}\"}\n", database, s.Name)
 	fmt.Fprintf(&b, "  - {table: %s.shipments_outbox, preset: outbox, topic: \"%s.shipment\"}\n", database, s.Name)
 	fmt.Fprintf(&b, "kafka: {brokers: [%s]}\ncheckpoint: {path: %q", `"`+strings.Join(s.o.Kafka.Addrs(), `", "`)+`"`, checkpoint)
+	if s.o.MySQLStore {
+		b.WriteString(", store: mysql")
+	}
 	if s.o.SaveInterval > 0 {
 		fmt.Fprintf(&b, ", interval: %s", s.o.SaveInterval)
 	}
@@ -230,9 +238,20 @@ func (r *Relay) WaitCheckpoint(ctx context.Context, set *gtid.Set) error {
 	return nil
 }
 
-// Checkpoint reads the relay's checkpoint file.
+// Checkpoint reads the relay's checkpoint as a restart would.
 func (r *Relay) Checkpoint() (*checkpoint.Checkpoint, error) {
-	return filestore.Read(r.checkpoint, r.name)
+	if r.source == "" {
+		return filestore.Read(r.checkpoint, r.name)
+	}
+	s, err := mysqlstore.Open(mysqlstore.Options{
+		Name: r.name, Schema: "outbox_relay", Table: "checkpoints", Addresses: []string{r.source}, User: "relay", Program: "e2e",
+		Password: func(context.Context) (string, error) { return "relay", nil },
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	return s.Load(context.Background())
 }
 
 func poll(ctx context.Context, ok func() (bool, error)) error {

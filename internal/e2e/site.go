@@ -33,6 +33,8 @@ type SiteOptions struct {
 	Partitions int
 	// SaveInterval is checkpoint.interval. 0 means the relay's default of 1 s.
 	SaveInterval time.Duration
+	// MySQLStore keeps the checkpoint in a table on the source.
+	MySQLStore bool
 	// Config is YAML that is added to the relay's configuration, at its top level.
 	Config string
 	// NoTopics leaves the topics uncreated, for tests of missing ones.

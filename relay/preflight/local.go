@@ -20,6 +20,16 @@ func (p *plan) local() []Item {
 	s := &section{area: "checkpoint"}
 	p.checkpoint(s)
 	p.newTables(s)
+	if p.CheckpointPath != "" {
+		p.file(s)
+	}
+	sp := &section{area: "spool"}
+	p.spool(sp)
+	return append(s.items, sp.items...)
+}
+
+// file looks at the place of a checkpoint file.
+func (p *plan) file(s *section) {
 	dir := filepath.Dir(p.CheckpointPath)
 	if writable(s, "directory", dir, "checkpoint.path") {
 		if name, volatile := volatileFileSystem(dir); volatile {
@@ -30,22 +40,23 @@ func (p *plan) local() []Item {
 			s.add(Warning, "file", "%s is a symbolic link, which the first save replaces by a file", p.CheckpointPath).do("set checkpoint.path to the file it points to")
 		}
 	}
-	sp := &section{area: "spool"}
-	p.spool(sp)
-	return append(s.items, sp.items...)
 }
 
 func (p *plan) checkpoint(s *section) {
 	c, err := p.ReadCheckpoint()
+	place := p.CheckpointPlace
+	if place == "" {
+		place = p.CheckpointPath
+	}
 	var fault *checkpoint.Error
 	switch {
 	case err == nil:
 		p.stored = c
-		s.add(OK, "position", "%s, saved %s ago by %s", p.CheckpointPath, span(p.Now().Sub(c.Time)), c.Instance)
+		s.add(OK, "position", "%s, saved %s ago by %s", place, span(p.Now().Sub(c.Time)), c.Instance)
 	case errors.Is(err, checkpoint.ErrNotFound) && p.Start == "":
-		s.add(Failed, "position", "there is no checkpoint at %s and source.start is not set", p.CheckpointPath).do("set source.start to latest, earliest or a GTID set")
+		s.add(Failed, "position", "there is no checkpoint at %s and source.start is not set", place).do("set source.start to latest, earliest or a GTID set")
 	case errors.Is(err, checkpoint.ErrNotFound):
-		s.add(OK, "position", "none yet at %s: the first run starts at %s", p.CheckpointPath, p.Start)
+		s.add(OK, "position", "none yet at %s: the first run starts at %s", place, p.Start)
 	case errors.As(err, &fault):
 		p.damaged = true
 		s.add(Failed, "position", "%v", err).do(fault.Hint)

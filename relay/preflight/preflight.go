@@ -31,9 +31,11 @@ type Options struct {
 	// RowLimit is the largest row that the relay takes, in bytes.
 	RowLimit int64
 
-	// CheckpointPath is the file of the checkpoint; ReadCheckpoint reads it, with the errors of checkpoint.Store.Load.
-	CheckpointPath string
-	ReadCheckpoint func() (*checkpoint.Checkpoint, error)
+	// CheckpointPath is the file of the checkpoint, empty where it is elsewhere; CheckpointPlace names the place for people, empty for the file.
+	// ReadCheckpoint reads it, with the errors of checkpoint.Store.Load.
+	CheckpointPath  string
+	CheckpointPlace string
+	ReadCheckpoint  func() (*checkpoint.Checkpoint, error)
 
 	SpoolDir   string
 	SpoolLimit int64

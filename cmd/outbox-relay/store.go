@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"outbox-relay/binlog"
+	"outbox-relay/checkpoint"
+	"outbox-relay/checkpoint/filestore"
+	"outbox-relay/checkpoint/mysqlstore"
+	"outbox-relay/config"
+)
+
+// openStore opens the checkpoint store that is configured. checkpoint.ErrHeld means that another process has it.
+func openStore(cfg *config.Config) (checkpoint.Store, error) {
+	if cfg.Checkpoint.Store == config.StoreMySQL {
+		return mysqlstore.Open(mysqlOptions(cfg))
+	}
+	return filestore.Open(filestore.Options{Path: cfg.Checkpoint.Path, Name: cfg.Name, Layer: layer})
+}
+
+// readTimeout bounds a look at the checkpoint of another process.
+const readTimeout = 15 * time.Second
+
+// readCheckpoint looks at the checkpoint whether or not a relay runs. Its errors are those of checkpoint.Store.Load.
+func readCheckpoint(ctx context.Context, cfg *config.Config) (*checkpoint.Checkpoint, error) {
+	if cfg.Checkpoint.Store != config.StoreMySQL {
+		return filestore.Read(cfg.Checkpoint.Path, cfg.Name)
+	}
+	s, err := mysqlstore.Open(mysqlOptions(cfg))
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	return s.Load(ctx)
+}
+
+// placeOf names where the checkpoint is.
+func placeOf(cfg *config.Config) string {
+	if cfg.Checkpoint.Store == config.StoreMySQL {
+		return "table " + cfg.Checkpoint.Table.String()
+	}
+	return cfg.Checkpoint.Path
+}
+
+func mysqlOptions(cfg *config.Config) mysqlstore.Options {
+	o := mysqlstore.Options{
+		Name: cfg.Name, Schema: cfg.Checkpoint.Table.Schema, Table: cfg.Checkpoint.Table.Table, Program: "outbox-relay " + cfg.Name + " checkpoint",
+		Addresses: cfg.Source.Addresses, User: cfg.Source.User, Password: cfg.Source.Password.Read, TLS: cfg.Source.TLS.Config,
+		TLSOptional: cfg.Source.TLS.Mode == config.TLSPreferred,
+	}
+	if k := cfg.Checkpoint; len(k.Addresses) > 0 {
+		o.Addresses, o.User, o.Password, o.TLS, o.TLSOptional = k.Addresses, k.User, k.Password.Read, k.TLS.Config, k.TLS.Mode == config.TLSPreferred
+	}
+	return o
+}
+
+// ownTable is the checkpoint table where it may be on the source. On another server nothing of that name is the relay's, and a table of that name
+// on the source is somebody else's.
+func ownTable(cfg *config.Config) binlog.TableName {
+	if cfg.Checkpoint.Store != config.StoreMySQL || len(cfg.Checkpoint.Addresses) > 0 {
+		return binlog.TableName{}
+	}
+	return binlog.TableName{Schema: cfg.Checkpoint.Table.Schema, Name: cfg.Checkpoint.Table.Table}
+}
