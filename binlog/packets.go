@@ -118,6 +118,9 @@ func (p *packets) next() (raw, error) {
 	if err != nil {
 		return raw{}, err
 	}
+	if n == 0 {
+		return raw{}, fmt.Errorf("%w: empty packet", errCorrupt)
+	}
 	if status := p.buf[p.r+4]; status != 0 {
 		return raw{}, p.endPacket(status, n)
 	}
