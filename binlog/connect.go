@@ -186,10 +186,11 @@ func (r *Reader) sessionVariables() string {
 		"@source_heartbeat_period=%d, @master_heartbeat_period=%d, net_write_timeout=%d", r.replica, r.replica, period, period, netWriteTimeout)
 }
 
-// dumpCommand builds COM_BINLOG_DUMP_GTID: command u8, flags u16, server id u32, file name length u32, position u64, set length u32, set.
+// dumpCommand builds COM_BINLOG_DUMP_GTID: command u8, flags u16 (2: heartbeats with 64 bits of position), server id u32, file name length u32,
+// position u64, set length u32, set.
 // A set without tags is sent in the plain encoding, which every server knows.
 func (r *Reader) dumpCommand() []byte {
-	b := []byte{0x1e, 0, 0}
+	b := []byte{0x1e, 2, 0}
 	b = binary.LittleEndian.AppendUint32(b, r.serverID)
 	b = binary.LittleEndian.AppendUint32(b, 0)
 	b = binary.LittleEndian.AppendUint64(b, 4)

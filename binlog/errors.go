@@ -23,6 +23,7 @@ const (
 	ReasonUnknownXA         Reason = "unknown_xa"
 	ReasonUnknownEvent      Reason = "unknown_event"
 	ReasonCorrupt           Reason = "corrupt"
+	ReasonCompression       Reason = "compression"
 	ReasonSpoolFull         Reason = "spool_full"
 	ReasonServerRefused     Reason = "server_refused"
 )
@@ -67,8 +68,10 @@ type serverError struct {
 func (e *serverError) Error() string { return fmt.Sprintf("server error %d: %s", e.Code, e.Text) }
 
 const (
-	hintPurged   = "their outbox rows, if any, were not published: publish them by hand, then remove the checkpoint and set source.start to earliest"
-	hintDiverged = "the server lost them in a failover or is the wrong one: point source.address at the right one, or remove the checkpoint and set source.start to what this server has"
+	hintNewer     = "use a relay that knows this server version"
+	hintAnonymous = "switch it to gtid_mode=ON; publish by hand the outbox rows that were written before, if any, and set the checkpoint behind them"
+	hintPurged    = "their outbox rows, if any, were not published: publish them by hand, then remove the checkpoint and set source.start to earliest"
+	hintDiverged  = "the server lost them in a failover or is the wrong one: point source.address at the right one, or remove the checkpoint and set source.start to what this server has"
 )
 
 const (
@@ -103,7 +106,9 @@ func classify(err error, address, user string) error {
 		return &SourceError{Reason: ReasonPurged, Err: s, Detail: "the server at " + address + " has purged binlogs that the checkpoint still needs", Hint: hintPurged}
 	case has("has more GTIDs than the"):
 		return &SourceError{Reason: ReasonDiverged, Err: s, Detail: "the server at " + address + " lacks transactions that the relay has read", Hint: hintDiverged}
-	case has("AUTO_POSITION mode", "GTID_MODE", "anonymous transaction"):
+	case has("anonymous transaction"):
+		return &SourceError{Reason: ReasonGTIDMode, Err: s, Detail: "the binlog of the server at " + address + " holds a transaction without GTID", Hint: hintAnonymous}
+	case has("AUTO_POSITION mode", "GTID_MODE"):
 		return &SourceError{Reason: ReasonGTIDMode, Err: s, Detail: "the server at " + address + " cannot send its binlog by GTID", Hint: "switch it to gtid_mode=ON"}
 	default:
 		return &SourceError{Reason: ReasonServerRefused, Err: s, Detail: "the server at " + address + " ended the binlog dump", Hint: "look into its error log"}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"outbox-relay/binlog"
+	"outbox-relay/binlog/event"
 	"outbox-relay/binlog/gtid"
 )
 
@@ -36,6 +37,7 @@ const (
 	fakeUUID     = "11111111-2222-3333-4444-555555555555"
 	fakeAll      = fakeUUID + ":1-9223372036854775806"
 	fakeDatabase = "app"
+	fakeMaxDials = 100
 )
 
 // options are those of a reader that watches app.o and starts behind nothing.
@@ -49,7 +51,9 @@ func (s *fakeSource) options() binlog.Options {
 func (s *fakeSource) dial(context.Context, string, string) (net.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dials++
+	if s.dials++; s.dials > fakeMaxDials {
+		panic("the reader connects again and again")
+	}
 	c := &fakeConn{source: s, closed: make(chan struct{})}
 	c.out = append(c.out, fakeGreeting...)
 	return c, nil
@@ -228,5 +232,42 @@ func (s *fakeSource) dump(command []byte) (stream []byte, last bool) {
 	if s.send != nil {
 		return s.send(i, set)
 	}
-	return s.streams[min(i, len(s.streams)-1)], i >= len(s.streams)-1
+	return without(s.streams[min(i, len(s.streams)-1)], set), i >= len(s.streams)-1
+}
+
+// without gives a stream without the transactions of the set, as a server sends it. It takes what lies in whole packets.
+func without(b []byte, set *gtid.Set) []byte {
+	if set.IsEmpty() {
+		return b
+	}
+	var out []byte
+	dropped, dropping := byte(0), false
+	tags := &event.Tags{}
+	for len(b) > 4 {
+		n := 4 + (int(b[0]) | int(b[1])<<8 | int(b[2])<<16)
+		if n > len(b) {
+			break
+		}
+		const typeAt, bodyAt = 5 + 4, 5 + event.HeaderSize
+		isLast := false
+		if n > bodyAt && b[4] == 0 {
+			switch typ := event.Type(b[typeAt]); typ {
+			case event.TypeGTID, event.TypeGTIDTagged:
+				g, err := event.ParseGTID(typ, b[bodyAt:n], tags)
+				dropping = err == nil && set.Contains(g.GTID)
+			case event.TypeRotate:
+				dropping = false
+			case event.TypeXID:
+				isLast = true
+			}
+		}
+		if dropping {
+			dropped++
+		} else {
+			out = appendPacket(out, b[3]-dropped, b[4:n])
+		}
+		dropping = dropping && !isLast
+		b = b[n:]
+	}
+	return append(out, b...)
 }

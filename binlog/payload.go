@@ -78,11 +78,38 @@ func payloadReader(ev *raw) (io.Reader, event.PayloadHead, error) {
 	if err != nil {
 		return nil, head, fmt.Errorf("%w: %w", errCorrupt, err)
 	}
+	if err := checkWindow(head.Compression, start[head.Offset:]); err != nil {
+		return nil, head, fmt.Errorf("%w: %w", errCorrupt, err)
+	}
 	rest := io.Reader(bytes.NewReader(start[head.Offset:]))
 	if ev.Big != nil {
 		rest = io.MultiReader(rest, ev.Big)
 	}
 	return rest, head, nil
+}
+
+// windowError is a payload that takes more memory to inflate than is allowed.
+type windowError struct{ window uint64 }
+
+func (e *windowError) Error() string {
+	return fmt.Sprintf("the compressed transaction needs a window of %d MiB, more than the %d MiB that inflating may take", e.window>>20, maxWindow>>20)
+}
+
+// checkWindow looks at the head of the compressed bytes. A server compresses with windows beyond maxWindow only from level 21 on and only what is
+// itself larger than that.
+func checkWindow(c event.Compression, packed []byte) error {
+	var h zstd.Header
+	if c != event.CompressionZSTD || h.Decode(packed) != nil || h.Skippable {
+		return nil
+	}
+	window := h.WindowSize
+	if h.SingleSegment {
+		window = h.FrameContentSize
+	}
+	if window > maxWindow {
+		return &windowError{window}
+	}
+	return nil
 }
 
 // innerEvents handles the events inside a payload. Before the last one ends the group, the rest of the payload is read and its checksum
@@ -126,7 +153,10 @@ func (r *Reader) innerEvents(in io.Reader, payload *raw) (*Transaction, error) {
 }
 
 func (r *Reader) stopInside(t event.Type) error {
-	return r.stop(ReasonUnknownEvent, fmt.Sprintf("%s inside a compressed transaction, or with events behind it, at %s:%d", t, r.file, r.pos), "report it with this part of the binlog", nil)
+	return &SourceError{
+		Reason: ReasonUnknownEvent, GTID: r.group.gtid.String(), Hint: "report it with this part of the binlog",
+		Detail: fmt.Sprintf("%s inside a compressed transaction, or with events behind it, at %s:%d", t, r.file, r.pos),
+	}
 }
 
 // mayEndGroup reports whether the group may end with the event. None of these is large.

@@ -274,11 +274,28 @@ func (r *Reader) judge(err error) error {
 		if r.corrupt < maxCorrupt {
 			return err
 		}
-		return &SourceError{Reason: ReasonCorrupt, GTID: r.openGTID(), Err: err, Detail: fmt.Sprintf("the binlog of %s cannot be read at %s:%d, %d times in a row", r.conn.address, r.file, r.pos, r.corrupt), Hint: "check the file with mysqlbinlog --verify-binlog-checksum"}
+		return r.unreadable(err)
 	case errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("the server ended the stream: %w", err)
 	}
 	return classify(err, r.conn.address, r.o.Login.User)
+}
+
+// unreadable is the error for bytes that were the same at each attempt. Only then is it sure that they are not damaged on their way.
+func (r *Reader) unreadable(err error) *SourceError {
+	e := &SourceError{
+		Reason: ReasonCorrupt, GTID: r.openGTID(), Err: err, Hint: "check the file with mysqlbinlog --verify-binlog-checksum",
+		Detail: fmt.Sprintf("the binlog of %s cannot be read at %s:%d, %d times in a row", r.conn.address, r.file, r.pos, r.corrupt),
+	}
+	var window *windowError
+	switch {
+	case errors.As(err, &window):
+		e.Reason = ReasonCompression
+		e.Hint = "set binlog_transaction_compression_level_zstd to 20 or lower on the server; publish this transaction's outbox rows, if any, by hand and set the checkpoint behind it"
+	case errors.Is(err, event.ErrNewer):
+		e.Reason, e.Hint = ReasonUnknownEvent, hintNewer
+	}
+	return e
 }
 
 // openGTID names the open transaction; empty outside one.

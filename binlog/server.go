@@ -86,7 +86,7 @@ func (s *Server) usable() error {
 	case !s.LogBin:
 		return &SourceError{Reason: ReasonBinlogOff, Detail: fmt.Sprintf("the server at %s writes no binlog (log_bin=OFF)", s.Address), Hint: "start it with --log-bin, or without --skip-log-bin"}
 	case s.GTIDMode != "ON":
-		return &SourceError{Reason: ReasonGTIDMode, Detail: fmt.Sprintf("the server at %s runs with gtid_mode=%s", s.Address, s.GTIDMode), Hint: "switch it on in the steps of the manual: enforce_gtid_consistency=ON, then gtid_mode=OFF_PERMISSIVE, ON_PERMISSIVE, ON"}
+		return &SourceError{Reason: ReasonGTIDMode, Detail: fmt.Sprintf("the server at %s runs with gtid_mode=%s", s.Address, s.GTIDMode), Hint: "switch it on in the steps of the manual: enforce_gtid_consistency=ON, then gtid_mode=OFF_PERMISSIVE, ON_PERMISSIVE, ON; outbox rows that are written until then may have no GTID and are not seen later: publish them by hand"}
 	case s.Format != "ROW":
 		return &SourceError{Reason: ReasonFormat, Detail: fmt.Sprintf("the server at %s runs with binlog_format=%s", s.Address, s.Format), Hint: "SET PERSIST binlog_format = 'ROW';"}
 	}

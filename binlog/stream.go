@@ -36,7 +36,8 @@ func (r *Reader) read() (*Transaction, error) {
 	}
 }
 
-// advance follows the position within the file. Positions in headers have 32 bits and wrap beyond 4 GiB; artificial events carry 0.
+// advance follows the position within the file. Positions in headers have 32 bits and wrap beyond 4 GiB; artificial events carry 0. What the
+// server skips may be longer than that: the HEARTBEAT_V2 at its end tells the whole position.
 func (r *Reader) advance(h *event.Header) {
 	if h.LogPos == 0 || h.Flags&event.FlagArtificial != 0 {
 		return
@@ -65,10 +66,7 @@ func (r *Reader) handle(ev *raw) (*Transaction, error) {
 		return r.query(ev)
 	}
 	if ev.Big != nil {
-		if !ev.Type.Known() && ev.Flags&event.FlagIgnorable != 0 {
-			return nil, ev.Big.Skip()
-		}
-		return nil, fmt.Errorf("%w: %s of %d bytes", errCorrupt, ev.Type, ev.Size)
+		return nil, r.bigEvent(ev)
 	}
 	switch ev.Type {
 	case event.TypeGTID, event.TypeGTIDTagged, event.TypeAnonymousGTID:
@@ -85,14 +83,32 @@ func (r *Reader) handle(ev *raw) (*Transaction, error) {
 	case event.TypeFormatDescription:
 		return nil, r.formatDescription(ev.Body)
 	case event.TypeHeartbeat, event.TypeHeartbeatV2:
-		return r.heartbeat(), nil
+		return r.heartbeat(ev)
 	case event.TypeIncident:
 		return nil, r.incident(ev.Body)
 	}
 	if ev.Flags&event.FlagIgnorable != 0 {
 		return nil, nil
 	}
-	return nil, r.stop(ReasonUnknownEvent, fmt.Sprintf("the binlog holds an event of unknown type %d (%s) at %s:%d", ev.Type, ev.Type, r.file, r.pos), "use a relay that knows this server version", nil)
+	return nil, r.unknownEvent(ev)
+}
+
+func (r *Reader) unknownEvent(ev *raw) error {
+	return r.stop(ReasonUnknownEvent, fmt.Sprintf("the binlog holds an event of unknown type %d (%s) at %s:%d", ev.Type, ev.Type, r.file, r.pos), hintNewer, nil)
+}
+
+// bigEvent handles an event larger than the buffer whose type is none of those that may be so large.
+func (r *Reader) bigEvent(ev *raw) error {
+	if ev.Type.Known() {
+		return fmt.Errorf("%w: %s of %d bytes", errCorrupt, ev.Type, ev.Size)
+	}
+	if err := ev.Big.Skip(); err != nil { // its checksum stands at its end: a damaged type is no unknown one
+		return err
+	}
+	if ev.Flags&event.FlagIgnorable != 0 {
+		return nil
+	}
+	return r.unknownEvent(ev)
 }
 
 // skip forgets the event's body.
@@ -121,7 +137,7 @@ func (r *Reader) beginGroup(ev *raw) error {
 		return fmt.Errorf("%w: %w", errCorrupt, err)
 	}
 	if g.Anonymous {
-		return r.stop(ReasonGTIDMode, fmt.Sprintf("the binlog holds a transaction without GTID at %s:%d", r.file, r.pos), "switch the server to gtid_mode=ON and start behind it", nil)
+		return r.stop(ReasonGTIDMode, fmt.Sprintf("the binlog holds a transaction without GTID at %s:%d", r.file, r.pos), hintAnonymous, nil)
 	}
 	if r.group.open {
 		return r.stop(ReasonUnknownEvent, fmt.Sprintf("transaction %s begins at %s:%d before the one before ended", g.GTID, r.file, r.pos), "report it with this part of the binlog", nil)
@@ -145,18 +161,28 @@ func (r *Reader) rotate(ev *raw) error {
 
 func (r *Reader) formatDescription(body []byte) error {
 	if _, err := event.ParseFormatDescription(body); err != nil {
-		return r.stop(ReasonUnsupportedServer, fmt.Sprintf("the binlog %s has a format that is not known", r.file), "use a relay that knows this server version", err)
+		return r.stop(ReasonUnsupportedServer, fmt.Sprintf("the binlog %s has a format that is not known", r.file), hintNewer, err)
 	}
 	return nil
 }
 
-func (r *Reader) heartbeat() *Transaction {
+func (r *Reader) heartbeat(ev *raw) (*Transaction, error) {
+	if ev.Type == event.TypeHeartbeatV2 {
+		hb, err := event.ParseHeartbeat(ev.Header, ev.Body)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errCorrupt, err)
+		}
+		if string(hb.File) != r.file {
+			r.file = string(hb.File)
+		}
+		r.pos = hb.Position
+	}
 	r.progress()
 	r.forgive()
 	if r.group.open {
-		return nil
+		return nil, nil
 	}
-	return r.emitStep()
+	return r.emitStep(), nil
 }
 
 func (r *Reader) incident(body []byte) error {

@@ -22,6 +22,9 @@ import (
 // ErrMalformed is wrapped by the error of every decoder that meets bytes which are no valid event.
 var ErrMalformed = errors.New("malformed event")
 
+// ErrNewer is wrapped, together with ErrMalformed, by the error of a decoder that meets what only a later version can understand.
+var ErrNewer = errors.New("written by a newer server")
+
 const (
 	// HeaderSize is the length of an event header in bytes.
 	HeaderSize = 19
@@ -89,6 +92,11 @@ func VerifyChecksum(ev []byte) bool {
 	}
 	end := len(ev) - ChecksumSize
 	return crc32.ChecksumIEEE(ev[:end]) == binary.LittleEndian.Uint32(ev[end:])
+}
+
+// newer makes an error about something in an event of type t that a later version has to understand.
+func newer(t Type, format string, args ...any) error {
+	return fmt.Errorf("%w: %w: %s: %s", ErrMalformed, ErrNewer, t, fmt.Sprintf(format, args...))
 }
 
 // malformed makes an error about the body of an event of type t.

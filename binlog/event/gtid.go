@@ -134,12 +134,15 @@ func parseTaggedGTID(b []byte, tags *Tags) (GTID, error) {
 	const t = TypeGTIDTagged
 	c := cursor{b: b}
 	version, size := c.varint(), c.varint()
+	if !c.bad && version > 1 {
+		return GTID{}, newer(t, "version %d", version)
+	}
 	if c.bad || version != 1 || size > uint64(len(b)) || size < uint64(len(b)-len(c.b)) {
 		return GTID{}, malformed(t, "version %d, message of %d bytes in a body of %d", version, size, len(b))
 	}
 	c.b = c.b[:size-uint64(len(b)-len(c.b))]
-	if last := c.varint(); c.bad || last > taggedFieldCount {
-		return GTID{}, malformed(t, "field %d must be understood and is not known", last-1)
+	if last := c.varint(); !c.bad && last > taggedFieldCount {
+		return GTID{}, newer(t, "field %d must be understood and is not known", last-1)
 	}
 	var g GTID
 	seen, next := uint32(0), uint64(0)

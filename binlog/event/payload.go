@@ -54,7 +54,7 @@ func ParsePayloadHead(b []byte) (PayloadHead, error) {
 			v := value.lenenc()
 			h.Compression = Compression(v)
 			if v != uint64(CompressionZSTD) && v != uint64(CompressionNone) {
-				return PayloadHead{}, malformed(t, "unknown compression %d", v)
+				return PayloadHead{}, newer(t, "unknown compression %d", v)
 			}
 		}
 		if c.bad || value.bad {
