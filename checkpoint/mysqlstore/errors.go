@@ -54,7 +54,7 @@ func (s *Store) failed(ctx context.Context, op string, err error) error {
 	case codeLoginDenied:
 		e.Hint = "check user and password"
 	case codeDatabaseDenied, codeTableDenied:
-		e.Hint = fmt.Sprintf("run GRANT SELECT, INSERT, UPDATE, CREATE ON %s.* TO '%s'@'%%'; or create the table yourself: %s;", quote(s.o.Schema), s.o.User, CreateTable(s.o.Schema, s.o.Table))
+		e.Hint = fmt.Sprintf("run GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON %s.* TO '%s'@'%%'; or create the table yourself: %s;", quote(s.o.Schema), s.o.User, CreateTable(s.o.Schema, s.o.Table))
 	case codeNoColumn:
 		e.Hint = fmt.Sprintf("the table is of another program: choose another name in checkpoint.table, or drop it; the relay's is made by %s;", CreateTable(s.o.Schema, s.o.Table))
 	case codeOptionPrevents, codeReadOnlyMode:

@@ -210,6 +210,21 @@ func (s *Store) create(ctx context.Context) error {
 	return err
 }
 
+// Remove deletes the checkpoint, whatever is in its row. A missing one is no error. Tokens begin anew.
+func (s *Store) Remove(ctx context.Context) error {
+	const op = "removing checkpoint"
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx, op); err != nil {
+		return err
+	}
+	if _, err := s.db.ExecContext(ctx, "DELETE FROM "+s.table+" WHERE name = ?", s.o.Name); err != nil && !isMissing(err) {
+		return s.failed(ctx, op, err)
+	}
+	s.known = true
+	return nil
+}
+
 // Close closes the connection. It may be called twice.
 func (s *Store) Close() error {
 	s.mu.Lock()

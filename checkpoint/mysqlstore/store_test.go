@@ -131,7 +131,7 @@ func TestPrivileges(t *testing.T) {
 	wantHint(t, open(t, o).Save(t.Context(), storetest.Checkpoint(1)), "Access denied", "check user and password")
 	o.Password = func(context.Context) (string, error) { return "secret", nil }
 	s := open(t, o)
-	grant := "GRANT SELECT, INSERT, UPDATE, CREATE ON `" + schema + "`.* TO '" + user + "'@'%'"
+	grant := "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON `" + schema + "`.* TO '" + user + "'@'%'"
 	wantHint(t, s.Save(t.Context(), storetest.Checkpoint(1)), grant, "CREATE TABLE")
 	if err := m.Exec(t.Context(), grant); err != nil {
 		t.Fatal(err)
@@ -143,6 +143,17 @@ func TestPrivileges(t *testing.T) {
 		}
 	}
 	if _, err := s.Load(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := s.Remove(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := s.Load(t.Context()); !errors.Is(err, checkpoint.ErrNotFound) {
+		t.Error(err)
+	}
+	if err := s.Save(t.Context(), storetest.Checkpoint(1)); err != nil { // a token lower than before
 		t.Error(err)
 	}
 }

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"outbox-relay/internal/sandbox"
+)
+
+func TestCheckpointCommands(t *testing.T) {
+	t.Parallel()
+	m := sandbox.RunMySQL(t, sandbox.MySQLOptions{})
+	mysqlExec(t, m, "CREATE DATABASE app", "CREATE TABLE app.o "+outboxColumns)
+	const insert = "INSERT INTO app.o (aggregate_type, aggregate_id, event_type, payload) VALUES ('a', '%s', 'e', '{}')"
+	for _, store := range []string{"file", "mysql"} {
+		t.Run(store, func(t *testing.T) {
+			s := newSite(t, rules(m.Addr(), nothingListens, "app.o", ""))
+			do := func(code int, args ...string) string {
+				t.Helper()
+				c := s.start(append(args, "--set", "checkpoint.store="+store)...)
+				if got := c.wait(); got != code {
+					t.Errorf("%v: exit code %d, want %d; it said:\n%s%s", args, got, code, c.out.String(), c.err.String())
+				}
+				return c.out.String() + c.err.String()
+			}
+			catchUp := func() string { return do(0, "run", "--sink", "stdout", "--until-caught-up") }
+			place := s.checkpoint()
+			if store == "mysql" {
+				place = "table outbox_relay.checkpoints"
+			}
+
+			holds(t, do(1, "checkpoint", "show"), []string{"no checkpoint"})
+			catchUp()
+			mysqlExec(t, m, fmt.Sprintf(insert, "first"))
+			holds(t, catchUp(), []string{`"first"`})
+			holds(t, do(0, "checkpoint", "show"), []string{"relay ", place, "position ", "tables ", "app.o", "saved ", "fencing token 2"})
+			var before struct {
+				GTIDSet string `json:"gtid_set"`
+				Tables  []string
+			}
+			if err := json.Unmarshal([]byte(do(0, "checkpoint", "show", "--json")), &before); err != nil || before.GTIDSet == "" || len(before.Tables) != 1 {
+				t.Fatalf("%+v, %v", before, err)
+			}
+
+			// Set back, the row comes again; set forth, one never comes.
+			mysqlExec(t, m, fmt.Sprintf(insert, "second"))
+			if text := catchUp(); !strings.Contains(text, `"second"`) || strings.Contains(text, `"first"`) {
+				t.Errorf("got %s", text)
+			}
+			holds(t, do(0, "checkpoint", "set", before.GTIDSet), []string{"is set", "to be published (again): "})
+			if text := catchUp(); !strings.Contains(text, `"second"`) || strings.Contains(text, `"first"`) {
+				t.Errorf("got %s", text)
+			}
+			mysqlExec(t, m, fmt.Sprintf(insert, "skipped"))
+			executed := query(t, m, "SELECT @@global.gtid_executed")
+			holds(t, do(0, "checkpoint", "set", executed), []string{"is set", "never to be published: "})
+			mysqlExec(t, m, fmt.Sprintf(insert, "third"))
+			if text := catchUp(); !strings.Contains(text, `"third"`) || strings.Contains(text, `"skipped"`) {
+				t.Errorf("got %s", text)
+			}
+
+			holds(t, do(64, "checkpoint", "set"), []string{"takes one GTID set"})
+			holds(t, do(64, "checkpoint", "set", "nonsense"), []string{"cannot be read"})
+
+			// Neither while a relay runs here, nor while one runs elsewhere.
+			r := s.start("run", "--sink", "stdout", "--set", "checkpoint.store="+store)
+			s.awaitReadyz(r, 200, "active")
+			for _, args := range [][]string{{"checkpoint", "set", executed}, {"checkpoint", "reset"}} {
+				holds(t, do(1, args...), []string{"a relay called", "runs", "stop it first"})
+				holds(t, do(1, append(args, "--set", "checkpoint.path=elsewhere")...), []string{"a relay called", "runs", "stop it first"})
+			}
+			do(0, "checkpoint", "show")
+			if code := r.stop(); code != 0 {
+				t.Errorf("the relay ended with code %d", code)
+			}
+			holds(t, do(1, "checkpoint", "reset", "--set", "source.address=127.0.0.1:1"), []string{"--offline", "127.0.0.1:1"})
+
+			holds(t, do(0, "checkpoint", "reset"), []string{"is removed", "latest", "it was: "})
+			holds(t, do(0, "checkpoint", "reset"), []string{"there is no checkpoint"})
+			holds(t, do(1, "checkpoint", "show"), []string{"no checkpoint"})
+			mysqlExec(t, m, fmt.Sprintf(insert, "before the start"))
+			if text := catchUp(); strings.Contains(text, "before the start") {
+				t.Errorf("got %s", text)
+			}
+			holds(t, do(0, "checkpoint", "set", executed), []string{"is set"})
+			holds(t, catchUp(), []string{`"third"`, `"before the start"`})
+		})
+	}
+}
+
+func query(t *testing.T, m *sandbox.MySQL, statement string) string {
+	t.Helper()
+	var text string
+	if err := m.DB(t, "").QueryRow(statement).Scan(&text); err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
