@@ -253,4 +253,3 @@ func (a *app) resetCheckpoint(ctx context.Context, cfg *config.Config, s removab
 	}
 	return nil
 }
-
