@@ -199,6 +199,19 @@ func TestStatementFormatWritesOfAWatchedDatabaseStopTheReader(t *testing.T) {
 	}
 }
 
+func TestRowsOfACreateTableSelectInStatementFormatAreNotLostInSilence(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sandbox.SharedMySQL(t), nil)
+	b.exec("DROP TABLE o", "INSERT INTO f(v) VALUES ('x')", "SET SESSION binlog_format = STATEMENT", "CREATE TABLE o SELECT id, v AS aggregate_id, v AS payload FROM f")
+	wantReason(t, <-next(b.ctx, b.reader), binlog.ReasonStatementWrite, b.name)
+
+	other := b.mysql.NewDatabase(t)
+	b.open(b.executed(), nil)
+	b.exec("DROP TABLE o", outboxTable, "CREATE TABLE "+other+".f SELECT * FROM f", "SET SESSION binlog_format = STATEMENT", "CREATE TABLE "+other+".c SELECT * FROM "+other+".f", "CREATE VIEW v AS SELECT * FROM f", "SET SESSION binlog_format = ROW",
+		"CREATE TABLE c SELECT * FROM f", "INSERT INTO o(aggregate_id) VALUES ('k')")
+	equal(t, b.rows(1), "1 k NULL")
+}
+
 func TestACommitOfAnUnknownBranchStopsTheReader(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, sandbox.RunMySQL(t, sandbox.MySQLOptions{}), nil)

@@ -66,6 +66,11 @@ func (r *Reader) query(ev *raw) (*Transaction, error) {
 	}
 	g.others = true
 	if !g.begun {
+		if event.CreatesWithRows(q.Text) {
+			if err := r.judgeStatement(q); err != nil {
+				return nil, err
+			}
+		}
 		r.countTruncate(q)
 		r.changedColumns(q.Text, ev.Big == nil)
 		return r.commit(g.rows), nil // DDL and the like: a group of its own
