@@ -73,6 +73,9 @@ func (p *Poison) Error() string {
 	if p.Field != "" {
 		where += fmt.Sprintf(", rule %d %s", p.Rule, p.Field)
 	}
+	if p.Column != "" {
+		where += ", column " + quoteIdentifier(p.Column)
+	}
 	text := fmt.Sprintf("%s: %s: %s", where, p.Reason, p.Detail)
 	if p.Err != nil {
 		text += ": " + p.Err.Error()

@@ -80,6 +80,9 @@ func TestPoison(t *testing.T) {
 		if p.Reason != c.reason || p.Field != c.field || p.Column != c.column {
 			t.Errorf("%s: reason %s field %s column %s, want %s %s %s", c.name, p.Reason, p.Field, p.Column, c.reason, c.field, c.column)
 		}
+		if c.column != "" && !strings.Contains(p.Error(), ", column "+c.column+": ") {
+			t.Errorf("%s: %q does not name the column", c.name, p)
+		}
 		if p.Table != "app.t" || p.Rule != 0 || p.Policy != "skip" || p.Position != gtidText+"#5" {
 			t.Errorf("%s: incomplete: %+v", c.name, p)
 		}
