@@ -227,9 +227,13 @@ func (r *Reader) Close() error {
 // the first connect. All calls share one ctx: the connection that a call makes ends with its ctx.
 func (r *Reader) Next(ctx context.Context) (*Transaction, error) {
 	r.ctx = ctx
+	r.tx.rows.stop()
 	if r.lent != nil {
 		r.lent.discard()
 		r.lent = nil
+	}
+	if !r.group.open {
+		r.group.rows.reset() // the rows of the last step
 	}
 	for {
 		if r.pk == nil {

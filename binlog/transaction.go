@@ -60,17 +60,18 @@ type rowWalk struct {
 }
 
 func (w *rowWalk) start(l *rowLog) {
-	page := w.log.page
-	if cap(page) > keepBuffer {
-		page = nil
-	}
-	w.log = logReader{log: l, page: page}
+	w.log = logReader{log: l, page: w.log.page}
 	w.inside, w.number = false, 0
 }
 
-// stop makes the walk empty.
+// stop makes the walk empty and lets go of what it has read: a large row must not stay in memory until the next one comes.
 func (w *rowWalk) stop() {
-	w.log.log, w.inside = nil, false
+	w.log.log, w.inside, w.entry = nil, false, entry{}
+	if cap(w.log.page) > keepBuffer {
+		w.log.page = nil
+	}
+	w.rows.Forget()
+	clear(w.cells)
 }
 
 // NextRow gives the next row of the transaction, or false after the last one. A row beyond the row limit is one too, see Row.Limit. Errors: a

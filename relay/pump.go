@@ -148,6 +148,7 @@ func (p *pump) publish(work context.Context, tx *binlog.Transaction, meta router
 		}
 		return err
 	}
+	p.rec.Release() // the sink has its copy
 	p.o.Points.hit(PointPublished)
 	return nil
 }

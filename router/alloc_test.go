@@ -1,6 +1,7 @@
 package router_test
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 
@@ -124,5 +125,29 @@ func BenchmarkRoute(b *testing.B) {
 			}
 			b.SetBytes(int64(len(rec.Value)))
 		})
+	}
+}
+
+// A large value must not be moved by what comes behind it, nor grow step by step.
+func TestLargeValueIsCopiedOnce(t *testing.T) {
+	const size = 8 << 20
+	tbl := plainTable()
+	r, b := prepare(t, tbl, none(func(r *router.Rule) {
+		r.Headers = []router.HeaderRule{{Name: "a", Value: "{k}"}, {Name: "b", Value: "{e}"}}
+	}))
+	cells, rec := plain("v", raw(make([]byte, size))), new(router.Record)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := r.Route(b, cells, meta, 0, rec)
+	runtime.ReadMemStats(&after)
+	if err != nil || len(rec.Value) != size {
+		t.Fatalf("a value of %d bytes, %v", len(rec.Value), err)
+	}
+	if got := after.TotalAlloc - before.TotalAlloc; got > size+size/16 {
+		t.Errorf("%d bytes are allocated for a value of %d", got, size)
+	}
+	rec.Release()
+	if kept := router.BufferSize(rec); kept != 0 {
+		t.Errorf("%d bytes are kept of a released large record", kept)
 	}
 }

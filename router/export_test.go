@@ -39,4 +39,4 @@ func ObjectMembers(text string) (members [][2]string, err error) {
 func KeptTopics(r *Router) int { return len(r.topics.known) }
 
 // BufferSize gives the bytes that rec holds for itself.
-func BufferSize(rec *Record) int { return cap(rec.buf) + cap(rec.scratch) }
+func BufferSize(rec *Record) int { return cap(rec.buf) + cap(rec.value) + cap(rec.scratch) }

@@ -9,7 +9,7 @@ import (
 
 // timestamp gives the record's time; the commit time stands in for one that fails.
 func (w *writer) timestamp(rule *boundRule) int64 {
-	commit := floorMillis(w.tx.CommitMicros)
+	commit := floorMillis(w.commit)
 	if rule.timestamp < 0 {
 		return commit
 	}

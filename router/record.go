@@ -2,7 +2,7 @@ package router
 
 // Record is what one outbox row becomes. The zero value is ready for [Router.Route].
 //
-// A Record owns one buffer. Every byte slice in it points into that buffer and is valid until the next Route into the same Record:
+// A Record owns its buffers. Every byte slice in it points into one of them and is valid until Release or the next Route into the same Record:
 // whoever keeps a record longer copies it. Strings are not bound by that. In Key and Value nil means null, and an empty slice that is
 // not nil means empty; a copy has to keep that difference.
 type Record struct {
@@ -23,7 +23,8 @@ type Record struct {
 	// ID is the text of the row's id column for people, nil where there is none.
 	ID []byte
 
-	buf     []byte
+	buf     []byte // all but the value
+	value   []byte // so that what comes behind a large value does not move it
 	scratch []byte // one column on its way through a filter, a condition or a JSON object
 	marks   []mark // of Headers, with the same indexes
 }
@@ -44,7 +45,7 @@ const PositionHeader = "outbox-relay-position"
 // AnyPartition in [Record.Partition] leaves the choice to the partitioner.
 const AnyPartition int32 = -1
 
-// mark is a piece of Record.buf by offsets. Slices are cut from the buffer only when it has its final place, since appending moves it.
+// mark is a piece of a Record's buffer by offsets. Slices are cut from the buffer only when it has its final place, since appending moves it.
 type mark struct {
 	from, to int
 	null     bool
@@ -55,20 +56,31 @@ const keepBuffer = 1 << 20
 
 // reset makes the Record ready for the next row, with nothing left of the last.
 func (rec *Record) reset(table string) {
-	buf, scratch := rec.buf[:0], rec.scratch[:0]
-	if cap(buf) > keepBuffer || cap(buf) == 0 {
-		buf = make([]byte, 0, 512)
-	}
+	scratch := rec.scratch[:0]
 	if cap(scratch) > keepBuffer {
 		scratch = nil
 	}
-	*rec = Record{Headers: rec.Headers[:0], Partition: AnyPartition, Table: table, buf: buf, scratch: scratch, marks: rec.marks[:0]}
+	*rec = Record{Headers: rec.Headers[:0], Partition: AnyPartition, Table: table, buf: emptied(rec.buf), value: emptied(rec.value), scratch: scratch, marks: rec.marks[:0]}
 }
 
-// cut gives the piece of the buffer that m marks, without room behind it. The buffer must be complete. An empty piece is not nil.
-func (rec *Record) cut(m mark) []byte {
+func emptied(buf []byte) []byte {
+	if cap(buf) > keepBuffer || cap(buf) == 0 {
+		return make([]byte, 0, 512)
+	}
+	return buf[:0]
+}
+
+// Release gives up the memory of a large record, which would be kept until the next Route. Nothing of the Record may be used any more.
+func (rec *Record) Release() {
+	if max(cap(rec.buf), cap(rec.value), cap(rec.scratch)) > keepBuffer {
+		*rec = Record{}
+	}
+}
+
+// cut gives the piece of a complete buffer that m marks, without room behind it. An empty piece is not nil.
+func cut(buf []byte, m mark) []byte {
 	if m.null {
 		return nil
 	}
-	return rec.buf[m.from:m.to:m.to]
+	return buf[m.from:m.to:m.to]
 }

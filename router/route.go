@@ -2,6 +2,7 @@ package router
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"outbox-relay/binlog/event"
@@ -53,7 +54,7 @@ func (r *Router) Route(b *Binding, cells []event.Cell, tx Meta, n int, rec *Reco
 	if len(cells) != len(b.table.Columns) {
 		return 0, fmt.Errorf("row of %s has %d cells, its table has %d columns", b.name, len(cells), len(b.table.Columns))
 	}
-	w := writer{router: r, binding: b, cells: cells, rec: rec, tx: tx}
+	w := writer{router: r, binding: b, cells: cells, rec: rec, commit: tx.CommitMicros, size: tx.Size, limit: tx.Limit}
 	rec.reset(b.name)
 
 	outcome := Routed
@@ -70,7 +71,7 @@ func (r *Router) Route(b *Binding, cells []event.Cell, tx Meta, n int, rec *Reco
 	case tx.Limit > 0:
 		w.tooLarge("", -1, "")
 	}
-	w.fill(chosen, n)
+	w.fill(chosen, tx.Position, n)
 	if w.poison == nil {
 		return Routed, nil
 	}
@@ -86,7 +87,9 @@ type writer struct {
 	binding *Binding
 	cells   []event.Cell
 	rec     *Record
-	tx      Meta
+	commit  int64
+	size    int64 // of a row beyond the limit; else size and limit are 0
+	limit   int64
 	poison  *Poison // the first fault
 }
 
@@ -176,21 +179,23 @@ func (w *writer) missing(field string, column int) {
 // tooLarge notes that the row is larger than limits.row.
 func (w *writer) tooLarge(field string, column int, consequence string) {
 	if w.poison == nil {
-		w.fail(field, column, ReasonRowTooLarge, fmt.Sprintf("the row has %d bytes, limits.row allows %d%s", w.tx.Size, w.tx.Limit, consequence), nil)
+		w.fail(field, column, ReasonRowTooLarge, fmt.Sprintf("the row has %d bytes, limits.row allows %d%s", w.size, w.limit, consequence), nil)
 	}
 }
 
 // fill makes all parts of the record. It goes on after a fault, so that a dead letter holds what there is.
-func (w *writer) fill(rule *boundRule, n int) {
+func (w *writer) fill(rule *boundRule, position []byte, n int) {
 	rec := w.rec
 	w.topic(rule)
 	key := w.part("key", &rule.key, rule.nullKey, ReasonNullKey)
+	w.swap(&rule.value)
 	val := w.part("value", &rule.value, rule.tombstone, ReasonNullValue)
+	rec.buf, rec.value = rec.value, rec.buf
 	for i := range rule.headers {
 		w.header(&rule.headers[i])
 	}
 	from := len(rec.buf)
-	rec.buf = append(rec.buf, w.tx.Position...)
+	rec.buf = append(rec.buf, position...)
 	rec.buf = append(rec.buf, '#')
 	rec.buf = strconv.AppendInt(rec.buf, int64(n), 10)
 	w.addHeader(PositionHeader, mark{from: from, to: len(rec.buf)})
@@ -198,11 +203,27 @@ func (w *writer) fill(rule *boundRule, n int) {
 	rec.TimestampMillis = w.timestamp(rule)
 	rec.Partition = w.partition(rule)
 
-	rec.Key, rec.Value, rec.ID = rec.cut(key), rec.cut(val), rec.cut(id)
+	rec.Key, rec.Value, rec.ID = cut(rec.buf, key), cut(rec.value, val), cut(rec.buf, id)
 	for i := range rec.Headers {
-		rec.Headers[i].Value = rec.cut(rec.marks[i])
+		rec.Headers[i].Value = cut(rec.buf, rec.marks[i])
 		rec.Headers[i].Null = rec.marks[i].null
 	}
+}
+
+// swap makes rec.buf the buffer of the value. The room for a large one is made at once: the text of a long string, also within JSON, is hardly
+// longer than its bytes, and growing step by step would copy it again and again.
+func (w *writer) swap(t *boundTemplate) {
+	const large = 64 << 10
+	rec, size := w.rec, 0
+	for i := range t.parts {
+		if c := t.parts[i].column; c >= 0 {
+			size += len(w.cells[c].Raw)
+		}
+	}
+	if size > large {
+		rec.value = slices.Grow(rec.value, size+size/64)
+	}
+	rec.buf, rec.value = rec.value, rec.buf
 }
 
 // topic sets rec.Topic. The text goes behind the buffer's end and is not kept there.

@@ -147,6 +147,9 @@ func (r *Rows) Reset(t *Table, h RowsHeader, b []byte) error {
 	return nil
 }
 
+// Forget drops the body of the walk, which the Rows would hold on to until the next Reset.
+func (r *Rows) Forget() { r.rest, r.bits, r.after = nil, [2][]byte{}, false }
+
 // countBits counts the ones among the first n bits.
 func countBits(bitmap []byte, n int) int {
 	ones := 0

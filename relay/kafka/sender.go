@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"runtime"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -11,6 +12,10 @@ const (
 	laneNormal = 0
 	laneAside  = 1 // for partitions that wait for replicas
 	lanes      = 2
+
+	// hugeRequest is from which size on a request, of one record then, is encoded only when what it came from is gone: sarama makes two or three
+	// copies of it, and the buffers that the row went through would add two more.
+	hugeRequest = 4 << 20
 
 	askAgain = 20 * time.Millisecond // while Options.Allowed gives false
 )
@@ -104,6 +109,9 @@ func (s *sender) step(ctx context.Context) bool {
 	r := s.collect(l)
 	if r == nil {
 		return false
+	}
+	if r.size > hugeRequest {
+		runtime.GC() // tens of milliseconds, beside hundreds for the request
 	}
 	req := s.build(r)
 	if !s.allowed(ctx) {
