@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -27,6 +28,8 @@ type MySQLOptions struct {
 	// Args are added to mysqld's command line and override the sandbox's own, for example
 	// "--binlog-row-metadata=MINIMAL".
 	Args []string
+	// FoldNames makes the names of databases and tables lower case (lower_case_table_names=1), which a data folder keeps for life.
+	FoldNames bool
 	// Progress gets a line about each slow step (fetching, initializing). May be nil.
 	Progress func(string)
 }
@@ -40,6 +43,7 @@ type MySQL struct {
 	dir     string
 	program *mysqlProgram // nil if the environment gave the server
 	root    *mysql.Config // account with all rights
+	fixed   []string      // options that the data folder was made with
 
 	mu     sync.Mutex
 	args   []string
@@ -59,6 +63,12 @@ func StartMySQL(ctx context.Context, o MySQLOptions) (*MySQL, error) {
 		return nil, err
 	}
 	m := &MySQL{program: program, args: o.Args}
+	if o.FoldNames {
+		m.fixed = []string{foldNames}
+		if empty, err = program.emptyData(ctx, say, m.fixed...); err != nil {
+			return nil, err
+		}
+	}
 	if m.port, err = reservePort(); err != nil {
 		return nil, err
 	}
@@ -125,7 +135,7 @@ func (m *MySQL) Start(ctx context.Context) error {
 		"--table-open-cache=400",
 		"--table-definition-cache=400",
 	)
-	args = append(append(args, userArgs()...), m.args...)
+	args = slices.Concat(args, m.fixed, userArgs(), m.args)
 	run, err := startProcess("MySQL "+m.program.version, m.program.command(args...), m.logFile())
 	if err != nil {
 		return err

@@ -178,9 +178,13 @@ GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT, XA_RECOVER_ADMIN ON *.* TO 
 GRANT CREATE, ALTER, DROP, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_relay.* TO 'relay'@'%';
 `
 
-// emptyData returns an initialized data folder without a server UUID, to be copied.
-func (p *mysqlProgram) emptyData(ctx context.Context, say func(string)) (string, error) {
-	dir, err := cached(ctx, p.key+"-data-1", say, func(dir string) error {
+// foldNames is an option that a data folder is made with.
+const foldNames = "--lower-case-table-names=1"
+
+// emptyData returns an initialized data folder without a server UUID, to be copied. One for more options is another.
+func (p *mysqlProgram) emptyData(ctx context.Context, say func(string), more ...string) (string, error) {
+	key := p.key + "-data-1" + strings.TrimPrefix(strings.ReplaceAll(strings.Join(more, ""), "=", "-"), "-")
+	dir, err := cached(ctx, key, say, func(dir string) error {
 		say("initializing a data folder of MySQL " + p.version)
 		initFile := filepath.Join(dir, "accounts.sql")
 		if err := os.WriteFile(initFile, []byte(accountsSQL), 0o644); err != nil {
@@ -188,7 +192,7 @@ func (p *mysqlProgram) emptyData(ctx context.Context, say func(string)) (string,
 		}
 		data := filepath.Join(dir, "data")
 		args := append([]string{"--no-defaults", "--initialize-insecure"}, p.paths...)
-		args = append(args, "--datadir="+data, "--init-file="+initFile, "--innodb-redo-log-capacity="+redoCapacity)
+		args = append(append(args, more...), "--datadir="+data, "--init-file="+initFile, "--innodb-redo-log-capacity="+redoCapacity)
 		if out, err := runTool(ctx, p.command(append(args, userArgs()...)...)); err != nil {
 			return fmt.Errorf("initializing MySQL %s: %w", p.version, err)
 		} else if strings.Contains(out, "[ERROR]") {
