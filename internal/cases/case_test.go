@@ -49,7 +49,7 @@ type values struct {
 	want    [][]string
 }
 
-var sections = [][]failureCase{valueCases, jsonCases, schemaCases, shapeCases, transactionCases, sourceCases, writeCases}
+var sections = [][]failureCase{valueCases, jsonCases, schemaCases, shapeCases, transactionCases, sourceCases, writeCases, nameCases, changeCases, columnCases}
 
 func allCases() []failureCase { return slices.Concat(sections...) }
 

@@ -2,6 +2,7 @@ package cases_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -97,7 +98,8 @@ type site struct {
 	rules    []router.Rule
 	router   *router.Router
 	change   func(*binlog.Options)
-	position *gtid.Set // what was routed to its end
+	position *gtid.Set       // what was routed to its end
+	columns  json.RawMessage // what the reader remembers of the columns there
 	reader   *binlog.Reader
 	bindings map[*event.Table]*router.Binding
 	registry *prometheus.Registry
@@ -298,7 +300,7 @@ func (s *site) restart() {
 	}
 	s.registry = prometheus.NewRegistry()
 	o := binlog.Options{
-		Name: s.name, Addresses: []string{s.mysql.Addr()}, Tables: tables, Start: s.position, Heartbeat: time.Second,
+		Name: s.name, Addresses: []string{s.mysql.Addr()}, Tables: tables, Start: s.position, Columns: s.columns, Heartbeat: time.Second,
 		Login:  binlog.Login{User: "relay", Password: func(context.Context) (string, error) { return "relay", nil }},
 		Memory: 1 << 20, RowLimit: 16 << 20, SpoolDir: s.TempDir(), SpoolLimit: 1 << 30, Registerer: s.registry,
 	}
@@ -315,10 +317,16 @@ func (s *site) restart() {
 
 // stop ends the relay; what is written meanwhile it reads after restart.
 func (s *site) stop() {
-	if s.reader != nil {
-		_ = s.reader.Close()
-		s.reader = nil
+	s.Helper()
+	if s.reader == nil {
+		return
 	}
+	var err error
+	if s.columns, err = s.reader.Columns(s.position); err != nil {
+		s.Fatal(err)
+	}
+	_ = s.reader.Close()
+	s.reader = nil
 }
 
 // mark writes a row that the relay sees behind all that was written before.
