@@ -1,14 +1,30 @@
 package binlog_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"hash/crc32"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 
+	"outbox-relay/binlog"
 	"outbox-relay/binlog/event"
 	"outbox-relay/binlog/gtid"
+	"outbox-relay/internal/fakemysql"
 )
+
+const fakeDatabase = "app"
+
+// fakeOptions are those of a reader of the source that watches app.o and starts behind nothing.
+func fakeOptions(s *fakemysql.Source) binlog.Options {
+	return binlog.Options{
+		Name: "fake", Addresses: []string{"fake:3306"}, Tables: []binlog.TableName{{Schema: fakeDatabase, Name: "o"}},
+		Login: binlog.Login{User: "relay", Dial: s.Dial}, Start: new(gtid.Set), Heartbeat: time.Second, Memory: 1 << 20, RowLimit: 1 << 20,
+	}
+}
+
+func slicesOf(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
 // stream writes a replication stream as a server does: packets with events, with log positions and checksums. The zero value is not ready; use
 // newStream. Its methods return it, so that a test reads like the binlog.
@@ -36,7 +52,7 @@ func (s *stream) packet(payload []byte) *stream {
 	const most = 0xffffff
 	for {
 		n := min(len(payload), most)
-		s.b = appendPacket(s.b, s.seq, payload[:n])
+		s.b = fakemysql.AppendPacket(s.b, s.seq, payload[:n])
 		s.seq++
 		payload = payload[n:]
 		if n < most {
@@ -127,11 +143,11 @@ func formatBody(a event.ChecksumAlgorithm) []byte {
 	return append(append(body, lengths...), byte(a))
 }
 
-// gtid begins transaction n of fakeUUID.
+// gtid begins transaction n of fakemysql.UUID.
 func (s *stream) gtid(n int64) *stream { return s.event(event.TypeGTID, gtidBody(n, 0)) }
 
 func gtidBody(n int64, flags byte) []byte {
-	u, err := gtid.ParseUUID(fakeUUID)
+	u, err := gtid.ParseUUID(fakemysql.UUID)
 	if err != nil {
 		panic(err)
 	}
@@ -154,7 +170,7 @@ func (s *stream) xid() *stream { return s.event(event.TypeXID, xidBody()) }
 
 func xidBody() []byte { return []byte{7, 0, 0, 0, 0, 0, 0, 0} }
 
-// Tables of the streams: o is watched, f is not.
+// Tables of the Streams: o is watched, f is not.
 const (
 	tableO = 101
 	tableF = 102

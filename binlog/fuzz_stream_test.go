@@ -15,6 +15,7 @@ import (
 
 	"outbox-relay/binlog"
 	"outbox-relay/binlog/event"
+	"outbox-relay/internal/fakemysql"
 )
 
 const (
@@ -47,8 +48,8 @@ func readFuzzed(t *testing.T, dir string, play []byte) fuzzed {
 	defer hang.Stop()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	source := &fakeSource{streams: [][]byte{play}, ended: cancel, closed: cancel}
-	o := source.options()
+	source := &fakemysql.Source{Streams: [][]byte{play}, Ended: cancel, Closed: cancel}
+	o := fakeOptions(source)
 	o.Tables = append(o.Tables, binlog.TableName{Schema: "g1", Name: "o"}, binlog.TableName{Schema: "g1", Name: "s"})
 	o.Memory, o.RowLimit, o.SpoolDir, o.SpoolLimit = fuzzMemory, fuzzRowLimit, dir, 1<<20
 	r, err := binlog.New(o)

@@ -9,6 +9,7 @@ import (
 
 	"outbox-relay/binlog"
 	"outbox-relay/binlog/event"
+	"outbox-relay/internal/fakemysql"
 )
 
 var incident = []byte("\x01\x00\x09lost rows")
@@ -55,7 +56,7 @@ func TestAnUnknownEventStopsTheReaderUnlessItMayBeIgnored(t *testing.T) {
 	damaged := newStream().transaction(1, "a").event(99, make([]byte, 700<<10))
 	bad := append([]byte(nil), damaged.bytes()...)
 	bad[len(bad)-1] ^= 1
-	got := play(t, &fakeSource{streams: [][]byte{bad, newStream().transaction(2, "b").bytes()}}, nil)
+	got := play(t, &fakemysql.Source{Streams: [][]byte{bad, newStream().transaction(2, "b").bytes()}}, nil)
 	wantRows(t, got, "1 a p", "2 b p")
 }
 
@@ -63,7 +64,7 @@ func TestAGroupThatEndsInRollbackPublishesNothing(t *testing.T) {
 	t.Parallel()
 	got := playBytes(t, inGroup().query("ROLLBACK").transaction(3, "c"))
 	wantRows(t, got, "1 a p", "3 c p")
-	equal(t, []string{got.position.String()}, fakeUUID+":1-3")
+	equal(t, []string{got.position.String()}, fakemysql.UUID+":1-3")
 }
 
 func TestEventsOutOfTheirPlaceStopTheReader(t *testing.T) {
@@ -80,7 +81,7 @@ func TestEventsOutOfTheirPlaceStopTheReader(t *testing.T) {
 		"statement outside a group":   {whole().query("BEGIN"), 0, "QUERY outside a transaction"},
 		"XA_PREPARE outside a group":  {whole().event(event.TypeXAPrepare, xaPrepare("a", false)), 0, "XA_PREPARE outside a transaction"},
 		"payload outside a group":     {whole().payload(inner(insertO(2, "b", "p"))), 0, "TRANSACTION_PAYLOAD outside a transaction"},
-		"a group inside a group":      {inGroup().transaction(3, "c"), 2, fakeUUID + ":3 begins"},
+		"a group inside a group":      {inGroup().transaction(3, "c"), 2, fakemysql.UUID + ":3 begins"},
 		"rows without a table map":    {inGroup().insert(77, 2, "b", "p").xid(), 2, "table id 77 without a table map"},
 		"rows behind their statement": {inGroup().insert(tableO, 3, "b", "p").insert(tableO, 4, "b", "p").xid(), 2, "table id 101 without a table map"},
 		"the rest of a group behind the next file": {
@@ -164,7 +165,7 @@ func TestATaggedGTIDWithFieldsOfLaterDays(t *testing.T) {
 	}
 	got := playBytes(t, rest(newStream().event(event.TypeGTIDTagged, taggedBody(1, 0, 14<<1, 0xff, 1, 2, 3))))
 	wantRows(t, got, "1 a p")
-	equal(t, got.gtids, fakeUUID+":t:5")
+	equal(t, got.gtids, fakemysql.UUID+":t:5")
 	for name, body := range map[string][]byte{"a field that has to be understood": taggedBody(1, 15, 14<<1, 0xff), "a later version": taggedBody(2, 0)} {
 		got := playBytes(t, rest(newStream().transaction(1, "z").event(event.TypeGTIDTagged, body)))
 		t.Run(name, func(t *testing.T) {
@@ -220,10 +221,10 @@ func TestErrorsOfTheServer(t *testing.T) {
 		"an event without a sound checksum":   append([]byte{0}, makeEvent(event.TypeXID, 0, 0, append(xidBody(), 1, 2, 3, 4), 31)...),
 		"a packet that announces a large one": slicesOf([]byte{0}, makeEvent(99, 0, 0, nil, 1<<31-1), make([]byte, 600<<10)),
 	} {
-		got := play(t, &fakeSource{streams: [][]byte{newStream().transaction(1, "a").packet(packet).transaction(2, "lost").bytes(), newStream().transaction(2, "b").bytes()}}, nil)
+		got := play(t, &fakemysql.Source{Streams: [][]byte{newStream().transaction(1, "a").packet(packet).transaction(2, "lost").bytes(), newStream().transaction(2, "b").bytes()}}, nil)
 		t.Run(name, func(t *testing.T) {
 			wantRows(t, got, "1 a p", "2 b p")
-			equal(t, got.asked, "", fakeUUID+":1")
+			equal(t, got.asked, "", fakemysql.UUID+":1")
 		})
 	}
 }
@@ -233,7 +234,7 @@ func TestPacketsOutOfOrderAreDamage(t *testing.T) {
 	good := newStream().transaction(1, "a").transaction(2, "b").bytes()
 	skipped := newStream()
 	skipped.seq++
-	got := play(t, &fakeSource{streams: [][]byte{skipped.transaction(1, "lost").bytes(), good}}, nil)
+	got := play(t, &fakemysql.Source{Streams: [][]byte{skipped.transaction(1, "lost").bytes(), good}}, nil)
 	wantRows(t, got, "1 a p", "2 b p")
 	got = playBytes(t, skipped)
 	wantStop(t, got, binlog.ReasonCorrupt, 0, "packet number", "3 times")

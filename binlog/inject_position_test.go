@@ -8,6 +8,7 @@ import (
 
 	"outbox-relay/binlog"
 	"outbox-relay/binlog/event"
+	"outbox-relay/internal/fakemysql"
 )
 
 func TestChecksumsThatAreSwitchedWhileReading(t *testing.T) {
@@ -37,7 +38,7 @@ func TestChecksumsThatAreSwitchedWhileReading(t *testing.T) {
 	for i := from + 5; i < len(bad); i += 17 {
 		bad[i] ^= 1
 	}
-	got = play(t, &fakeSource{streams: [][]byte{bad}}, nil)
+	got = play(t, &fakemysql.Source{Streams: [][]byte{bad}}, nil)
 	wantStop(t, got, binlog.ReasonCorrupt, 0, "3 times")
 	equal(t, got.rows)
 }
@@ -47,7 +48,7 @@ func TestAConnectionAfterOneWithoutChecksumsBeginsWithOne(t *testing.T) {
 	// The first event of each connection, which comes before any FORMAT_DESCRIPTION, has what the reader asked for.
 	first := newStream().format(event.ChecksumNone).transaction(1, "a")
 	second := newStream().format(event.ChecksumNone).transaction(2, "b")
-	got := play(t, &fakeSource{streams: [][]byte{first.bytes(), second.bytes()}}, nil)
+	got := play(t, &fakemysql.Source{Streams: [][]byte{first.bytes(), second.bytes()}}, nil)
 	wantRows(t, got, "1 a p", "2 b p")
 }
 
@@ -116,7 +117,7 @@ func TestPacketsOfExactlyTheLargestSize(t *testing.T) {
 			}
 			s := newStream().format(crc).gtid(1).query("BEGIN").tableMap(tableF, "f").insert(tableF, 1, "a", payload).
 				tableMap(tableO, "o").insert(tableO, 1, "a", payload).xid().transaction(2, "b")
-			got := play(t, &fakeSource{streams: [][]byte{s.bytes()}, chunk: 1 << 20}, func(o *binlog.Options) { o.RowLimit = 64 << 20 })
+			got := play(t, &fakemysql.Source{Streams: [][]byte{s.bytes()}, Chunk: 1 << 20}, func(o *binlog.Options) { o.RowLimit = 64 << 20 })
 			if len(got.rows) != 2 || got.rows[0] != "1 a "+payload || got.rows[1] != "2 b p" || got.err != nil {
 				t.Errorf("a payload of %d bytes (checksum %d): %d rows, %v", n, crc, len(got.rows), got.err)
 			}
@@ -140,6 +141,6 @@ func TestSequenceNumbersOfPacketsWrap(t *testing.T) {
 	}
 	payload := strings.Repeat("p", 3*0xffffff)
 	s.gtid(1).query("BEGIN").tableMap(tableO, "o").insert(tableO, 1, "a", payload).xid().transaction(2, "b")
-	got := play(t, &fakeSource{streams: [][]byte{s.bytes()}}, func(o *binlog.Options) { o.RowLimit = 64 << 20 })
+	got := play(t, &fakemysql.Source{Streams: [][]byte{s.bytes()}}, func(o *binlog.Options) { o.RowLimit = 64 << 20 })
 	wantRows(t, got, "1 a "+payload, "2 b p")
 }

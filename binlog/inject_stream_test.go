@@ -11,6 +11,7 @@ import (
 	"outbox-relay/binlog"
 	"outbox-relay/binlog/event"
 	"outbox-relay/binlog/gtid"
+	"outbox-relay/internal/fakemysql"
 )
 
 // played is what a reader made of the streams of a fake source.
@@ -26,7 +27,7 @@ type played struct {
 }
 
 // play lets a reader read all streams of the source, without the waits between them.
-func play(t *testing.T, source *fakeSource, change func(*binlog.Options)) played {
+func play(t *testing.T, source *fakemysql.Source, change func(*binlog.Options)) played {
 	t.Helper()
 	var got played
 	synctest.Test(t, func(t *testing.T) { got = playHere(t, source, change, nil) })
@@ -34,12 +35,12 @@ func play(t *testing.T, source *fakeSource, change func(*binlog.Options)) played
 }
 
 // playHere is play within a bubble. tune, if not nil, gets the reader before the first step.
-func playHere(t *testing.T, source *fakeSource, change func(*binlog.Options), tune func(*binlog.Reader)) played {
+func playHere(t *testing.T, source *fakemysql.Source, change func(*binlog.Options), tune func(*binlog.Reader)) played {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	source.ended = cancel
-	o := source.options()
+	source.Ended = cancel
+	o := fakeOptions(source)
 	o.SpoolDir, o.SpoolLimit = t.TempDir(), 1<<30
 	if change != nil {
 		change(&o)
@@ -60,7 +61,7 @@ func playHere(t *testing.T, source *fakeSource, change func(*binlog.Options), tu
 			if !errors.Is(err, context.Canceled) {
 				got.err = err
 			}
-			got.status, got.asked = r.Status().LastError, source.asked()
+			got.status, got.asked = r.Status().LastError, source.Asked()
 			return got
 		}
 		for _, x := range tx.Ranges {
@@ -87,7 +88,7 @@ func playHere(t *testing.T, source *fakeSource, change func(*binlog.Options), tu
 // playBytes is play of one stream.
 func playBytes(t *testing.T, s *stream) played {
 	t.Helper()
-	return play(t, &fakeSource{streams: [][]byte{s.bytes()}}, nil)
+	return play(t, &fakemysql.Source{Streams: [][]byte{s.bytes()}}, nil)
 }
 
 func wantRows(t *testing.T, got played, want ...string) {
@@ -106,7 +107,7 @@ func wantStop(t *testing.T, got played, reason binlog.Reason, n int64, words ...
 	errors.As(got.err, &s)
 	want := ""
 	if n > 0 {
-		want = fmt.Sprintf("%s:%d", fakeUUID, n)
+		want = fmt.Sprintf("%s:%d", fakemysql.UUID, n)
 	}
 	if s.GTID != want {
 		t.Errorf("the error names transaction %q, want %q", s.GTID, want)
@@ -131,7 +132,7 @@ func behind(groups []group, set *gtid.Set) *stream {
 }
 
 func fakeGTID(n int64) gtid.GTID {
-	u, err := gtid.ParseUUID(fakeUUID)
+	u, err := gtid.ParseUUID(fakemysql.UUID)
 	if err != nil {
 		panic(err)
 	}
@@ -177,7 +178,7 @@ func TestAConnectionLostAtAnyByteLosesAndDoublesNothing(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				for cut := range whole {
-					source := &fakeSource{chunk: 1 + cut%7*33, send: func(i int, set *gtid.Set) ([]byte, bool) {
+					source := &fakemysql.Source{Chunk: 1 + cut%7*33, Send: func(i int, set *gtid.Set) ([]byte, bool) {
 						if i == 0 {
 							return whole[:cut], false
 						}
@@ -185,7 +186,7 @@ func TestAConnectionLostAtAnyByteLosesAndDoublesNothing(t *testing.T) {
 					}}
 					got := playHere(t, source, nil, func(r *binlog.Reader) { binlog.SetBuffers(r, buffers[0], buffers[1]) })
 					wantRows(t, got, "1 a "+p, "2 b "+p, "3 c "+p, "4 d "+p, "6 f "+p, "5 e "+p, "8 h "+p)
-					if want := fakeUUID + ":1-8"; got.position.String() != want {
+					if want := fakemysql.UUID + ":1-8"; got.position.String() != want {
 						t.Errorf("the position is %s, want %s", got.position, want)
 					}
 					if t.Failed() {

@@ -88,6 +88,7 @@ type Reader struct {
 	spool    spool
 	inflate  *inflater
 	scratch  []byte
+	rowsHead [rowsHeadSize]byte // of a large row event
 	splitter event.Splitter
 	// bufferSize is that of the stream's buffer.
 	bufferSize int

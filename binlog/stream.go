@@ -242,13 +242,13 @@ func (r *Reader) rows(ev *raw) error {
 	if err := r.inGroup(ev.Type); err != nil {
 		return err
 	}
-	var big [rowsHeadSize]byte
+	big := r.rowsHead[:] // on the stack it would escape with each row event
 	head := ev.Body
 	if ev.Big != nil {
-		if _, err := io.ReadFull(ev.Big, big[:]); err != nil {
+		if _, err := io.ReadFull(ev.Big, big); err != nil {
 			return err
 		}
-		head = big[:]
+		head = big
 	}
 	id, flags, err := event.RowsTableID(head)
 	if err != nil {
@@ -263,7 +263,7 @@ func (r *Reader) rows(ev *raw) error {
 			return err
 		}
 	}
-	err = r.keepRows(ev, table, big[:])
+	err = r.keepRows(ev, table, big)
 	if flags&event.RowsStatementEnd != 0 {
 		r.group.maps = r.group.maps[:0]
 	}

@@ -4,7 +4,8 @@
 //	drain    empties a backlog, alternately with a simple relay built of go-mysql and sarama at their defaults and with the real binary
 //	memory   drains a huge transaction of a foreign table and one of outbox rows, and reports the peak memory
 //	skip     reads a stream of foreign rows with the relay's reader, with one that only counts packets and with one that checks sums as well
-//	decode   decodes the same outbox row events with the relay's decoder and with go-mysql's parser
+//	decode   decodes the same outbox row events with the relay's decoder and with go-mysql's parser, and passes by the same foreign events with
+//	         the relay's reader and with that parser
 //	serve    keeps the servers and the rows of drain for many runs of drain -state
 //
 // The program measures the relay from outside (rusage, /proc, what is visible in Kafka) and deliberately adds nothing to it. For

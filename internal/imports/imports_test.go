@@ -42,11 +42,12 @@ var rules = []rule{
 	{name: "cmd/*", imports: []string{"binlog", "binlog/*", "router", "checkpoint", "checkpoint/*", "relay", "relay/*", "config", "internal/app"}},
 	{name: "internal/app", imports: []string{"binlog", "binlog/*", "router", "checkpoint", "checkpoint/*", "relay", "relay/*", "config"}},
 	{name: "internal/sandbox"},
+	{name: "internal/fakemysql", imports: []string{"binlog/*"}},
 	{name: "internal/*", imports: []string{"*"}},
 }
 
 // notForProduction are packages that only tests, the demo and other programs of this repository use.
-var notForProduction = []string{"relay/relaytest", "checkpoint/storetest", "internal/sandbox", "deploy/*"}
+var notForProduction = []string{"relay/relaytest", "checkpoint/storetest", "internal/sandbox", "internal/fakemysql", "deploy/*"}
 
 // impure are packages of the standard library and others that a pure package does without.
 var impure = []string{"os", "os/*", "net", "net/*", "database/sql", "database/sql/*", "log", "log/*", "math/rand", "math/rand/*", "github.com/prometheus/*", "github.com/IBM/*"}

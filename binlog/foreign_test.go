@@ -1,0 +1,44 @@
+package binlog_test
+
+import (
+	"context"
+	"testing"
+
+	"outbox-relay/binlog"
+	"outbox-relay/internal/fakemysql"
+)
+
+// TestForeignTransactionsAllocateNothing compares a long stream with a short one. It is not parallel, as it counts what the process allocates.
+func TestForeignTransactionsAllocateNothing(t *testing.T) {
+	short, long := foreignStream(500), foreignStream(2500)
+	read := func(stream []byte) float64 {
+		return testing.AllocsPerRun(5, func() {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			source := &fakemysql.Source{Streams: [][]byte{stream}, Ended: cancel}
+			r, err := binlog.New(fakeOptions(source))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			for err == nil {
+				var tx *binlog.Transaction
+				if tx, err = r.Next(ctx); err == nil && tx.HasRows {
+					t.Fatal("a row of a table that nobody watches")
+				}
+			}
+		})
+	}
+	few, many := read(short), read(long)
+	if many > few+20 {
+		t.Errorf("%v allocations for 500 transactions, %v for 2500", few, many)
+	}
+}
+
+func foreignStream(transactions int64) []byte {
+	s := newStream()
+	for n := range transactions {
+		s.foreign(n + 1)
+	}
+	return s.bytes()
+}
