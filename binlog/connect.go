@@ -168,15 +168,64 @@ func (r *Reader) compare(ctx context.Context, c *Conn, s *Server) error {
 			return fmt.Errorf("gtid_executed of %s: %w", s.Address, err)
 		}
 	}
-	gap := gtid.Minus(s.Purged, r.seen)
-	r.metrics.gap.Set(float64(gap.Count()))
-	if !gap.IsEmpty() {
-		return &SourceError{
-			Reason: ReasonPurged, Hint: hintPurged,
-			Detail: fmt.Sprintf("the server at %s has purged binlogs that the relay has not read; missing are %s", s.Address, gap),
-		}
+	r.metrics.gap.Set(float64(gtid.Minus(s.Purged, r.seen).Count()))
+	if e := PurgedGap(s, r.seen); e != nil {
+		return e
 	}
 	return nil
+}
+
+// PurgedGap gives the reason why a relay that has read a set cannot go on from it on a server, or nil if all that it lacks is in the binlogs.
+//
+// A transaction missing in the middle of what was read is most likely the PREPARE of an XA branch that was pending: the position leaves it out
+// until the branch ends.
+func PurgedGap(s *Server, read *gtid.Set) *SourceError {
+	gap := gtid.Minus(s.Purged, read)
+	if gap.IsEmpty() {
+		return nil
+	}
+	e := &SourceError{
+		Reason: ReasonPurged, Hint: hintPurged,
+		Detail: fmt.Sprintf("the server at %s has purged binlogs that the relay has not read; missing are %s", s.Address, gap),
+	}
+	holes := holesIn(read, gap)
+	switch {
+	case holes.IsEmpty():
+	case holes.Equal(gap):
+		e.Detail = fmt.Sprintf("the server at %s has purged binlogs that the relay has not read; missing in the middle of what was read are %s, "+
+			"most likely PREPAREs of XA branches that were pending: the rows of these branches, if any, were not published and cannot be read any more", s.Address, gap)
+		e.Hint = fmt.Sprintf("XA RECOVER CONVERT XID lists the branches that are still pending: end them; publish the rows of those that are committed by hand; "+
+			"then stop the relay and run outbox-relay checkpoint set '%s', and start it with source.on_unknown_xa: skip if an XA COMMIT is still to be read", joined(read, gap))
+	default:
+		e.Detail += fmt.Sprintf("; of these, %s are in the middle of what was read, most likely PREPAREs of XA branches that were pending", holes)
+	}
+	return e
+}
+
+// holesIn gives the transactions of gap that have later ones of the same source in read.
+func holesIn(read, gap *gtid.Set) *gtid.Set {
+	type source struct {
+		uuid gtid.UUID
+		tag  gtid.Tag
+	}
+	last := map[source]int64{}
+	for g := range read.Ranges() {
+		last[source{g.UUID, g.Tag}] = max(last[source{g.UUID, g.Tag}], g.Last)
+	}
+	holes := new(gtid.Set)
+	for g := range gap.Ranges() {
+		if g.Last < last[source{g.UUID, g.Tag}] {
+			holes.AddRange(g)
+		}
+	}
+	return holes
+}
+
+// joined is the union of two sets.
+func joined(read, gap *gtid.Set) *gtid.Set {
+	all := read.Clone()
+	all.AddSet(gap)
+	return all
 }
 
 // sessionVariables sets both spellings: servers before 8.0.26 know only the second of each pair, and unknown user variables do no harm.

@@ -237,14 +237,13 @@ func (q *source) position(ctx context.Context) {
 		return
 	}
 	set := q.plan.stored.GTIDSet
-	missing, gap := gtid.Minus(set, s.Executed), gtid.Minus(s.Purged, set)
+	missing, gap := gtid.Minus(set, s.Executed), binlog.PurgedGap(s, set)
 	switch {
 	case !missing.IsEmpty():
 		q.add(Failed, name, "the server lacks %d transactions that the relay has read: %s", missing.Count(), shortened(missing)).
 			do("it lost them in a failover or is the wrong server: point source.address at the right one, or remove the checkpoint and set source.start to what this server has")
-	case !gap.IsEmpty():
-		q.add(Failed, name, "the server has purged %d transactions that the relay has not read: %s", gap.Count(), shortened(gap)).
-			do("their outbox rows, if any, were not published: publish them by hand, then remove the checkpoint and set source.start to earliest")
+	case gap != nil:
+		q.add(Failed, name, "%s", gap.Detail).do(gap.Hint)
 	default:
 		q.add(OK, name, "%d transactions behind the server, all of them in its binlogs", gtid.Minus(s.Executed, set).Count())
 	}
