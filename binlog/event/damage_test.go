@@ -11,8 +11,13 @@ import (
 // optional end must refuse.
 func TestTruncation(t *testing.T) {
 	t.Parallel()
+	eachCaptured(t, truncate)
+}
+
+func truncate(t *testing.T, events []ev) {
+	t.Helper()
 	tables := map[uint64]*event.Table{}
-	for _, e := range readFile(t, "testdata/groups.binlog") {
+	for _, e := range events {
 		for n := range e.body {
 			b := e.body[:n:n]
 			err := error(nil)
@@ -103,8 +108,10 @@ func parseAny(h event.Header, b []byte) {
 }
 
 func FuzzBodies(f *testing.F) {
-	for _, e := range readFile(f, "testdata/groups.binlog") {
-		f.Add(uint8(e.Type), e.body)
+	for _, file := range captured {
+		for _, e := range readFile(f, file) {
+			f.Add(uint8(e.Type), e.body)
+		}
 	}
 	f.Fuzz(func(t *testing.T, typ uint8, b []byte) {
 		parseAny(event.Header{Type: event.Type(typ)}, b)
@@ -115,12 +122,14 @@ func FuzzBodies(f *testing.F) {
 // FuzzRows walks arbitrary rows of an arbitrary table.
 func FuzzRows(f *testing.F) {
 	var tm []byte
-	for _, e := range readFile(f, "testdata/groups.binlog") {
-		switch e.Type {
-		case event.TypeTableMap:
-			tm = e.body
-		case event.TypeWriteRows, event.TypeUpdateRows, event.TypeDeleteRows:
-			f.Add(tm, uint8(e.Type), e.body)
+	for _, file := range captured {
+		for _, e := range readFile(f, file) {
+			switch e.Type {
+			case event.TypeTableMap:
+				tm = e.body
+			case event.TypeWriteRows, event.TypeUpdateRows, event.TypeDeleteRows:
+				f.Add(tm, uint8(e.Type), e.body)
+			}
 		}
 	}
 	f.Fuzz(func(t *testing.T, tableMap []byte, typ uint8, b []byte) {

@@ -193,9 +193,14 @@ func TestPayload(t *testing.T) {
 // TestGroupLengths compares the length in each GTID event with the events of its group.
 func TestGroupLengths(t *testing.T) {
 	t.Parallel()
+	eachCaptured(t, addLengths)
+}
+
+func addLengths(t *testing.T, events []ev) {
+	t.Helper()
 	var want, got uint64
 	groups := 0
-	for _, e := range readFile(t, "testdata/groups.binlog") {
+	for _, e := range events {
 		switch e.Type {
 		case event.TypeGTID, event.TypeGTIDTagged, event.TypeRotate:
 			if got != want {

@@ -4,16 +4,31 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"outbox-relay/binlog/event"
 )
 
+//go:generate go run outbox-relay/internal/capture
+//go:generate env UPDATE_GOLDEN=1 go test -count=1 -run TestGroups .
+
 // ev is one event of a binlog file.
 type ev struct {
 	event.Header
 	whole, body []byte
+}
+
+// captured are the files of groups.sql, of a server of 9.7 and of one of 8.0.
+var captured = []string{"testdata/groups.binlog", "testdata/groups-8.0.binlog"}
+
+// eachCaptured runs a test on the events of each file.
+func eachCaptured(t *testing.T, test func(t *testing.T, events []ev)) {
+	t.Helper()
+	for _, file := range captured {
+		t.Run(filepath.Base(file), func(t *testing.T) { test(t, readFile(t, file)) })
+	}
 }
 
 // readFile splits a binlog file with checksums into its events.
@@ -152,19 +167,26 @@ func describeRows(t testing.TB, e ev, tables map[uint64]*event.Table) string {
 	return s.String()
 }
 
-// TestGroups describes a whole file event by event and compares with a description that was read line by line against
-// groups.sql. UPDATE_GOLDEN=1 writes it anew. The length in each GTID must be the sum of its events.
+// TestGroups describes each file event by event and compares with a description that was read line by line against
+// groups.sql. UPDATE_GOLDEN=1 writes it anew.
 func TestGroups(t *testing.T) {
 	t.Parallel()
+	for _, file := range captured {
+		t.Run(filepath.Base(file), func(t *testing.T) { compareGolden(t, file) })
+	}
+}
+
+func compareGolden(t *testing.T, file string) {
+	t.Helper()
 	var got strings.Builder
 	tables, tags := map[uint64]*event.Table{}, &event.Tags{}
-	for _, e := range readFile(t, "testdata/groups.binlog") {
+	for _, e := range readFile(t, file) {
 		if !event.VerifyChecksum(e.whole) {
 			t.Errorf("checksum of %s at %d", e.Type, e.LogPos)
 		}
 		fmt.Fprintln(&got, describe(t, e, tables, tags))
 	}
-	const golden = "testdata/groups.txt"
+	golden := strings.TrimSuffix(file, "binlog") + "txt"
 	if os.Getenv("UPDATE_GOLDEN") != "" {
 		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
 			t.Fatal(err)
