@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -64,10 +65,17 @@ func otherText(col *event.Column, v any) (string, bool) {
 // TestAgainstGoMySQL compares the values of the fixture with those of another decoder, JSON by its meaning.
 func TestAgainstGoMySQL(t *testing.T) {
 	t.Parallel()
+	for _, name := range fixtures {
+		t.Run(filepath.Base(name), func(t *testing.T) { compareParsers(t, fixture(t, name)) })
+	}
+}
+
+func compareParsers(t *testing.T, events []ev) {
+	t.Helper()
 	p := otherParser(t)
 	tables := map[uint64]*event.Table{}
 	compared := map[event.ColumnType]int{}
-	for _, e := range fixture(t) {
+	for _, e := range events {
 		other, err := p.Parse(whole(e))
 		if err != nil {
 			t.Fatal(err)
@@ -160,7 +168,7 @@ func normal(v any) any {
 // memory.
 func BenchmarkOutboxRows(b *testing.B) {
 	var tm, rows ev
-	for _, e := range fixture(b) {
+	for _, e := range fixture(b, fixtures[0]) {
 		if e.Type == event.TypeTableMap {
 			if _, _, name, _ := event.TableMapName(e.body); string(name) == "outbox_events" {
 				tm = e

@@ -29,9 +29,10 @@ type live struct {
 	version  string
 }
 
-func openLive(t *testing.T) *live {
+func openLive(t *testing.T) *live { return openLiveOn(t, sandbox.SharedMySQL(t)) }
+
+func openLiveOn(t *testing.T, m *sandbox.MySQL) *live {
 	t.Helper()
-	m := sandbox.SharedMySQL(t)
 	name := m.NewDatabase(t)
 	config, err := mysql.ParseDSN(m.RootDSN(name))
 	if err != nil {

@@ -250,7 +250,7 @@ func TestTimeMicros(t *testing.T) {
 
 func TestAppendDoesNotAllocate(t *testing.T) {
 	buf := make([]byte, 0, 1<<20)
-	for name, rows := range images(t, fixture(t), fixtureDatabase) {
+	for name, rows := range images(t, fixture(t, fixtures[0]), fixtureDatabase) {
 		for _, im := range rows {
 			for i, c := range im.cells {
 				col := &im.table.Columns[i]
@@ -268,7 +268,7 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 // FuzzAppend gives arbitrary bytes to columns of every type and charset.
 func FuzzAppend(f *testing.F) {
 	seen := map[[3]uint16]bool{}
-	for _, rows := range images(f, fixture(f), fixtureDatabase) {
+	for _, rows := range images(f, fixture(f, fixtures[0]), fixtureDatabase) {
 		for _, im := range rows {
 			for i, c := range im.cells {
 				col := im.table.Columns[i]

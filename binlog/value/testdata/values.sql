@@ -1,5 +1,5 @@
--- Values of all column types. values.binlog holds the events and values.tsv the texts of SELECT (as hex), both written by
--- TestValuesAsSelectShowsThem with UPDATE_GOLDEN=1. Each table begins with its key. sql_mode is empty, time_zone is +00:00.
+-- Values of all column types. values.binlog (MySQL 9.7) and values-8.0.binlog hold the events, the .tsv beside them the texts of SELECT (as hex), all
+-- written by TestValuesAsSelectShowsThem with UPDATE_GOLDEN=1: go generate ./binlog/value. Each table begins with its key. sql_mode is empty, time_zone is +00:00.
 CREATE TABLE ints (n INT PRIMARY KEY, t TINYINT, tu TINYINT UNSIGNED, s SMALLINT, su SMALLINT UNSIGNED, m MEDIUMINT, mu MEDIUMINT UNSIGNED, i INT, iu INT UNSIGNED,
   b BIGINT, bu BIGINT UNSIGNED, bo BOOLEAN, y YEAR, bu2 BIGINT UNSIGNED);
 INSERT INTO ints VALUES (1,-128,255,-32768,65535,-8388608,16777215,-2147483648,4294967295,-9223372036854775808,18446744073709551615,true,2020,18446744073709551615),
