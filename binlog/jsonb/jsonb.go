@@ -49,7 +49,7 @@ func Append(dst, doc []byte) ([]byte, error) {
 	if len(doc) == 0 {
 		return append(dst, "null"...), nil
 	}
-	w := writer{out: dst, budget: len(doc)}
+	w := writer{out: dst, budget: len(doc), comma: ", ", colon: ": ", hex: "0123456789abcdef"}
 	if err := w.value(doc[0], doc[1:], MaxDepth); err != nil {
 		return dst, err
 	}
@@ -58,6 +58,9 @@ func Append(dst, doc []byte) ([]byte, error) {
 
 type writer struct {
 	out []byte
+	// How the text looks: what stands between members and behind keys, the digits of \u00xx, and Debezium's forms of doubles and opaque values.
+	comma, colon, hex string
+	debezium          bool
 	// Bytes of the document that may still be read. Entries and values of a sound document do not overlap, so they
 	// never take more than its length; damaged ones that share parts run out of it.
 	budget int
@@ -84,7 +87,7 @@ func (w *writer) value(typ byte, b []byte, depth int) error {
 		if err != nil {
 			return err
 		}
-		w.out = appendString(w.out, s)
+		w.out = appendString(w.out, s, w.hex)
 		return nil
 	case opaqueValue:
 		if len(b) == 0 {
@@ -143,7 +146,11 @@ func (w *writer) scalar(typ byte, b []byte) error {
 		if math.IsNaN(f) || math.IsInf(f, 0) {
 			return fmt.Errorf("%w: double is not finite", ErrMalformed)
 		}
-		w.out = scalar.AppendDouble(w.out, f, ".0")
+		if w.debezium {
+			w.out = appendPlainJavaDouble(w.out, f)
+		} else {
+			w.out = scalar.AppendDouble(w.out, f, ".0")
+		}
 	}
 	return nil
 }
@@ -224,7 +231,7 @@ func (w *writer) container(b []byte, l layout, depth int) error {
 	w.out = append(w.out, open)
 	for i := range int(count) {
 		if i > 0 {
-			w.out = append(w.out, ", "...)
+			w.out = append(w.out, w.comma...)
 		}
 		if l.object {
 			if err := w.key(b, keys[i*keyEntry:], int(entries), l); err != nil {
@@ -248,7 +255,7 @@ func (w *writer) key(b, entry []byte, entries int, l layout) error {
 	if !w.spend(int(length)) {
 		return errShared
 	}
-	w.out = append(appendString(w.out, b[offset:offset+length]), ": "...)
+	w.out = append(appendString(w.out, b[offset:offset+length], w.hex), w.colon...)
 	return nil
 }
 
@@ -311,7 +318,16 @@ func (w *writer) opaque(field byte, data []byte) error {
 		if len(data) != 8 {
 			return fmt.Errorf("%w: time of %d bytes", ErrMalformed, len(data))
 		}
-		return w.temporal(field, int64(binary.LittleEndian.Uint64(data)))
+		packed := int64(binary.LittleEndian.Uint64(data))
+		if w.debezium {
+			w.debeziumTemporal(field, packed)
+			return nil
+		}
+		return w.temporal(field, packed)
+	}
+	if w.debezium {
+		w.out = append(base64.StdEncoding.AppendEncode(append(w.out, '"'), data), '"')
+		return nil
 	}
 	w.out = append(w.out, `"base64:type`...)
 	w.out = strconv.AppendUint(w.out, uint64(field), 10)

@@ -13,13 +13,14 @@ var escape = func() (t [256]byte) {
 	return t
 }()
 
-// appendString appends s as a JSON string. Only quote, backslash and bytes below 0x20 are escaped, as the server does it.
-func appendString(dst, s []byte) []byte {
+// appendString appends s as a JSON string. Only quote, backslash and bytes below 0x20 are escaped, as the server does it. hex are the
+// digits of the \u00xx form.
+func appendString(dst, s []byte, hex string) []byte {
 	dst = append(dst, '"')
 	at := clean(s)
 	dst = append(dst, s[:at]...)
 	if at < len(s) {
-		dst = appendEscaped(dst, s[at:])
+		dst = appendEscaped(dst, s[at:], hex)
 	}
 	return append(dst, '"')
 }
@@ -44,8 +45,7 @@ func clean(s []byte) int {
 	return at
 }
 
-func appendEscaped(dst, s []byte) []byte {
-	const hex = "0123456789abcdef"
+func appendEscaped(dst, s []byte, hex string) []byte {
 	from := 0
 	for i, c := range s {
 		e := escape[c]
