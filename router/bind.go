@@ -7,6 +7,7 @@ import (
 
 	"outbox-relay/binlog/event"
 	"outbox-relay/binlog/value"
+	"outbox-relay/router/debezium"
 )
 
 // Binding is the rules of one table with their columns found in one version of that table. It belongs to its Router.
@@ -29,6 +30,7 @@ type boundRule struct {
 	headers   []boundHeader
 	timestamp int // column index, or -1
 	partition int // column index, or -1
+	debezium  *debezium.Bound
 }
 
 type boundCondition struct {
@@ -139,6 +141,9 @@ func (x *binder) bind(in *rule) boundRule {
 		}
 		out.headers = append(out.headers, bound)
 	}
+	if in.debezium != nil {
+		out.debezium = in.debezium.Bind(x.table, x)
+	}
 	if in.timestamp != "" {
 		out.timestamp = x.column("timestamp", in.timestamp)
 		x.kind("timestamp", out.timestamp, "a timestamp is a DATETIME, a TIMESTAMP or an integer of milliseconds", isTime)
@@ -166,6 +171,14 @@ func (x *binder) template(field string, in template) boundTemplate {
 		out.parts = append(out.parts, bound)
 	}
 	return out
+}
+
+// Column is column, for [debezium.Finder].
+func (x *binder) Column(field, name string) int { return x.column(field, name) }
+
+// Unsuitable notes a column that the preset cannot use.
+func (x *binder) Unsuitable(field string, column int, err error) {
+	x.errs = append(x.errs, &KindError{Table: x.name, Rule: x.rule, Field: field, Column: x.table.Columns[column].Name, Err: err})
 }
 
 // column finds a column whose values can be read, or notes why there is none and gives -1.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"outbox-relay/router/debezium"
 )
 
 // rule is a Rule without faults.
@@ -25,6 +27,7 @@ type rule struct {
 	tombstone bool
 	nullKey   bool
 	policy    string
+	debezium  *debezium.Preset // nil for the other presets
 }
 
 // condition holds when the column's text is one of the values.
@@ -60,6 +63,11 @@ func compileRule(index int, in Rule) (rule, Faults) {
 		c.fault("table", "%v", err)
 	}
 	p := c.preset(in.Preset)
+	if p.name == "debezium" {
+		out.debezium = c.debezium(in)
+	} else if in.Debezium != nil {
+		c.fault("debezium", "has no effect without preset: debezium")
+	}
 	out.topic, out.fixed = c.topic(in.Topic, p)
 	out.key = c.template("key", in.Key, p.key)
 	out.value = c.template("value", in.Value, p.value)
@@ -90,12 +98,45 @@ func (c *compiler) preset(name string) namedPreset {
 	p, ok := presets[name]
 	switch {
 	case ok:
-	case name == "debezium" || name == "cloudevents":
+	case name == "cloudevents":
 		c.fault("preset", "%s is not available yet", name)
 	default:
-		c.fault("preset", "unknown preset %q: there are outbox and none", name)
+		c.fault("preset", "unknown preset %q: there are outbox, debezium and none", name)
 	}
 	return namedPreset{preset: p, name: name}
+}
+
+// debezium compiles the options of the preset, which says itself what the templates of others say.
+func (c *compiler) debezium(in Rule) *debezium.Preset {
+	for _, one := range []struct{ field, given, instead string }{
+		{"topic", in.Topic, "debezium.route, debezium.topic_regex and debezium.topic_replacement"}, {"key", in.Key, "debezium.key"},
+		{"value", in.Value, "debezium.payload"}, {"timestamp", in.Timestamp, "debezium.timestamp"},
+		{"partition", in.Partition, "a column with placement partition in debezium.additional"}, {"null_key", in.NullKey, "nothing: a null key is published as one"},
+	} {
+		if one.given != "" && !(one.field == "null_key" && one.given == "poison") {
+			c.fault(one.field, "preset debezium has its own: set %s", one.instead)
+		}
+	}
+	if in.Tombstone {
+		c.fault("tombstone", "preset debezium has its own: set debezium.tombstone_on_empty")
+	}
+	var o debezium.Options
+	if in.Debezium != nil {
+		o = *in.Debezium
+	}
+	p, faults := debezium.New(o)
+	for _, f := range faults {
+		c.fault("debezium."+f.Field, "%s", f.Text)
+	}
+	if p == nil {
+		return nil
+	}
+	for _, name := range p.HeaderNames() {
+		if err := checkHeaderName([]byte(name)); err != nil {
+			c.fault("debezium.additional", "%v", err)
+		}
+	}
+	return p
 }
 
 // required checks what a rule without preset has to say itself.

@@ -91,6 +91,8 @@ type writer struct {
 	size    int64 // of a row beyond the limit; else size and limit are 0
 	limit   int64
 	poison  *Poison // the first fault
+	// position is where the text of the row's position lies in the buffer.
+	position mark
 }
 
 // fail notes the first fault of the row; the later ones are not reported.
@@ -109,7 +111,7 @@ func (w *writer) finish(chosen *boundRule) *Poison {
 	p, rec := w.poison, w.rec
 	p.Table = w.binding.name
 	p.ID = string(rec.ID)
-	p.Position = string(rec.Headers[len(rec.Headers)-1].Value)
+	p.Position = string(cut(rec.buf, w.position))
 	if p.Topic == "" {
 		p.Topic = rec.Topic
 	}
@@ -186,11 +188,16 @@ func (w *writer) tooLarge(field string, column int, consequence string) {
 // fill makes all parts of the record. It goes on after a fault, so that a dead letter holds what there is.
 func (w *writer) fill(rule *boundRule, position []byte, n int) {
 	rec := w.rec
-	w.topic(rule)
-	key := w.part("key", &rule.key, rule.nullKey, ReasonNullKey)
-	w.swap(&rule.value)
-	val := w.part("value", &rule.value, rule.tombstone, ReasonNullValue)
-	rec.buf, rec.value = rec.value, rec.buf
+	var key, val mark
+	if rule.debezium != nil {
+		key, val = w.debezium(rule.debezium)
+	} else {
+		w.topic(rule)
+		key = w.part("key", &rule.key, rule.nullKey, ReasonNullKey)
+		w.swap(&rule.value)
+		val = w.part("value", &rule.value, rule.tombstone, ReasonNullValue)
+		rec.buf, rec.value = rec.value, rec.buf
+	}
 	for i := range rule.headers {
 		w.header(&rule.headers[i])
 	}
@@ -198,10 +205,15 @@ func (w *writer) fill(rule *boundRule, position []byte, n int) {
 	rec.buf = append(rec.buf, position...)
 	rec.buf = append(rec.buf, '#')
 	rec.buf = strconv.AppendInt(rec.buf, int64(n), 10)
-	w.addHeader(PositionHeader, mark{from: from, to: len(rec.buf)})
+	w.position = mark{from: from, to: len(rec.buf)}
+	if rule.rule.debezium == nil || rule.rule.debezium.PositionHeader() {
+		w.addHeader(PositionHeader, w.position)
+	}
 	id := w.id()
-	rec.TimestampMillis = w.timestamp(rule)
-	rec.Partition = w.partition(rule)
+	if rule.debezium == nil {
+		rec.TimestampMillis = w.timestamp(rule)
+		rec.Partition = w.partition(rule)
+	}
 
 	rec.Key, rec.Value, rec.ID = cut(rec.buf, key), cut(rec.value, val), cut(rec.buf, id)
 	for i := range rec.Headers {
@@ -243,10 +255,15 @@ func (w *writer) topic(rule *boundRule) {
 		w.fail("topic", rule.topic.parts[0].column, ReasonNullTopic, "the topic column is NULL", nil)
 		return
 	}
+	w.setTopic("topic", text)
+}
+
+// setTopic sets rec.Topic if a broker takes the name. The text is not kept.
+func (w *writer) setTopic(field string, text []byte) {
 	topic, found := w.router.topics.lookup(text)
 	if !found {
 		if err := CheckTopic(text); err != nil {
-			w.fail("topic", -1, ReasonInvalidTopic, "no broker accepts the topic name "+strconv.Quote(string(text[:min(len(text), maxShown)])), err)
+			w.fail(field, -1, ReasonInvalidTopic, "no broker accepts the topic name "+strconv.Quote(string(text[:min(len(text), maxShown)])), err)
 			w.poison.Topic = string(text[:min(len(text), maxShown)])
 			return
 		}

@@ -3,6 +3,8 @@ package router
 import (
 	"fmt"
 	"strings"
+
+	"outbox-relay/router/debezium"
 )
 
 // Rule says what becomes of the rows of one table, or of those of its rows that When selects. It is the configuration as the user wrote
@@ -11,8 +13,11 @@ import (
 type Rule struct {
 	// Table is `schema.table`, see [ParseTableName]. Several rules may name one table: the first that matches a row counts.
 	Table string
-	// Preset fills what the rule leaves empty: outbox (also when empty) or none.
+	// Preset fills what the rule leaves empty: outbox (also when empty) or none. With debezium the preset makes the whole record: of the
+	// fields below it takes Headers, When, Otherwise and Poison alone.
 	Preset string
+	// Debezium are the options of the preset debezium; nil means its defaults.
+	Debezium *debezium.Options
 	// Topic, Key and Value are templates. Empty takes the preset's.
 	Topic string
 	Key   string
@@ -84,7 +89,8 @@ var presets = map[string]preset{
 			{column: "idempotency_key", optional: true},
 		},
 	},
-	"none": {},
+	"none":     {},
+	"debezium": {},
 }
 
 type preset struct {

@@ -25,9 +25,11 @@ func (r *Router) Topics() []TopicUse {
 	var out []TopicUse
 	for _, t := range r.tables {
 		for _, rule := range t.rules {
-			out = append(out, TopicUse{
-				Rule: rule.index, Table: t.name, Topic: rule.fixed, Template: rule.topic.String(), matches: rule.topic.pattern(),
-			})
+			use := TopicUse{Rule: rule.index, Table: t.name, Topic: rule.fixed, Template: rule.topic.String(), matches: rule.topic.pattern()}
+			if rule.debezium != nil {
+				use.Template, use.matches = rule.debezium.Topic(), regexp.MustCompile(rule.debezium.TopicPattern())
+			}
+			out = append(out, use)
 		}
 	}
 	return out

@@ -108,35 +108,68 @@ func fraction(b []byte, digits uint16) (uint32, bool) {
 	return v, v < 1e6
 }
 
-// appendTime reads a TIME: 3 bytes and the fraction's, BE, as one integer minus 0x800000 shifted by the fraction's
+// duration is a TIME.
+type duration struct {
+	negative             bool
+	hour, minute, second uint32
+	micros               uint32
+}
+
+// durationOf reads a TIME: 3 bytes and the fraction's, BE, as one integer minus 0x800000 shifted by the fraction's
 // bits. Its sign is the sign of the whole; the magnitude is hours 10 bits, minutes 6, seconds 6, fraction.
-func appendTime(dst []byte, col *event.Column, raw []byte) ([]byte, error) {
+func durationOf(col *event.Column, raw []byte) (d duration, err error) {
 	size := int(col.Meta+1) / 2
 	if col.Meta > 6 || len(raw) != 3+size {
-		return dst, malformed(col, "%d bytes are no time", len(raw))
+		return d, malformed(col, "%d bytes are no time", len(raw))
 	}
 	var v int64
 	for _, b := range raw {
 		v = v<<8 | int64(b)
 	}
 	v -= 0x800000 << (8 * size)
-	negative := v < 0
-	if negative {
+	if d.negative = v < 0; d.negative {
 		v = -v
 	}
 	var low [3]byte
 	for i := range size {
 		low[i] = byte(v >> (8 * (size - 1 - i)))
 	}
-	micros, ok := fraction(low[:size], col.Meta)
+	var ok bool
+	d.micros, ok = fraction(low[:size], col.Meta)
 	if v >>= 8 * size; !ok || v>>22 != 0 {
-		return dst, malformed(col, "time out of range")
+		return d, malformed(col, "time out of range")
 	}
-	if negative {
+	d.hour, d.minute, d.second = uint32(v>>12), uint32(v>>6&63), uint32(v&63)
+	return d, nil
+}
+
+func appendTime(dst []byte, col *event.Column, raw []byte) ([]byte, error) {
+	d, err := durationOf(col, raw)
+	if err != nil {
+		return dst, err
+	}
+	if d.negative {
 		dst = append(dst, '-')
 	}
-	dst = scalar.AppendClock(dst, uint32(v>>12), uint32(v>>6&63), uint32(v&63))
-	return scalar.AppendFraction(dst, micros, int(col.Meta)), nil
+	dst = scalar.AppendClock(dst, d.hour, d.minute, d.second)
+	return scalar.AppendFraction(dst, d.micros, int(col.Meta)), nil
+}
+
+// DurationMicros gives the microseconds of a TIME, negative ones below zero. Other column types give an
+// *UnsupportedError.
+func DurationMicros(col *event.Column, raw []byte) (int64, error) {
+	if col.Type != event.ColumnTime {
+		return 0, unsupported(col, "it is no TIME")
+	}
+	d, err := durationOf(col, raw)
+	if err != nil {
+		return 0, err
+	}
+	micros := (int64(d.hour)*3600+int64(d.minute)*60+int64(d.second))*1e6 + int64(d.micros)
+	if d.negative {
+		micros = -micros
+	}
+	return micros, nil
 }
 
 // ErrNoInstant is wrapped by the error of TimeMicros about zero and partial dates.

@@ -1,6 +1,7 @@
 package scalar
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 )
@@ -17,12 +18,10 @@ func appendJava(dst []byte, f float64, bits int) []byte {
 	if a == 0 || a >= 1e-3 && a < 1e7 {
 		from := len(dst)
 		dst = strconv.AppendFloat(dst, f, 'f', -1, bits)
-		for _, c := range dst[from:] {
-			if c == '.' {
-				return dst
-			}
+		if bytes.IndexByte(dst[from:], '.') < 0 {
+			dst = append(dst, ".0"...)
 		}
-		return append(dst, ".0"...)
+		return dst
 	}
 	var buf [32]byte
 	sci := strconv.AppendFloat(buf[:0], f, 'e', -1, bits)
