@@ -259,6 +259,29 @@ func TestEventsBeyondThePacketSize(t *testing.T) {
 	}
 }
 
+// Such a row has no bytes in the binlog. It is there all the same, and what is missing is for the rules to say.
+func TestAnInsertThatNamesNoColumnIsARow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sandbox.SharedMySQL(t), nil)
+	b.exec("DROP TABLE o", "CREATE TABLE o (id BIGINT DEFAULT 5, v VARCHAR(9) DEFAULT 'x')", "SET SESSION binlog_row_image = 'MINIMAL'",
+		"BEGIN", "INSERT INTO o() VALUES ()", "INSERT INTO o(v) VALUES ('end')", "COMMIT")
+	equal(t, b.rows(2), "absent absent", "absent end")
+}
+
+// The row limit says nothing about table maps: one of a foreign table must not stop the reader, nor a long one of a watched table.
+func TestTableMapsMayBeLargerThanTheRowLimit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, sandbox.SharedMySQL(t), func(o *binlog.Options) { o.RowLimit = 1 << 10 })
+	members := make([]string, 4000)
+	for i := range members {
+		members[i] = fmt.Sprintf("'member-%d-%s'", i, strings.Repeat("m", 30))
+	}
+	enum := "e ENUM(" + strings.Join(members, ",") + ")"
+	b.exec("CREATE TABLE long_map ("+enum+")", "ALTER TABLE o ADD "+enum, "SET SESSION binlog_transaction_compression = ON",
+		"INSERT INTO long_map VALUES (1)", "INSERT INTO o(aggregate_id) VALUES ('k')")
+	equal(t, b.rows(1), "1 k NULL NULL")
+}
+
 func TestALargeTransactionIsSpooledAndCutConnectionsLoseNothing(t *testing.T) {
 	t.Parallel()
 	m := sandbox.SharedMySQL(t)

@@ -83,9 +83,6 @@ func (l *rowLog) addSplit(t *event.Table, s *event.Splitter, limit int64) error 
 }
 
 func (l *rowLog) addNext(t *event.Table, s *event.Splitter, limit int64) (more bool, err error) {
-	if s.Left() == 0 {
-		return false, nil
-	}
 	i, err := l.tableIndex(t)
 	if err != nil {
 		return false, err
@@ -99,6 +96,9 @@ func (l *rowLog) addNext(t *event.Table, s *event.Splitter, limit int64) (more b
 	buf, err := s.Next(append(l.buf, make([]byte, entryHead)...))
 	l.buf = buf[:at]
 	l.mem.used += int64(cap(l.buf) - room)
+	if errors.Is(err, io.EOF) {
+		return false, nil
+	}
 	if err != nil {
 		return false, err
 	}

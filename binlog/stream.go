@@ -199,8 +199,8 @@ func (r *Reader) tableMap(ev *raw) error {
 	}
 	body := ev.Body
 	if ev.Big != nil {
-		var err error
-		if body, err = r.readWhole(ev.Big); err != nil {
+		body = make([]byte, min(tableNameEnd, ev.Big.Len()))
+		if _, err := io.ReadFull(ev.Big, body); err != nil {
 			return err
 		}
 	}
@@ -214,25 +214,35 @@ func (r *Reader) tableMap(ev *raw) error {
 	} else {
 		r.group.others = true
 	}
-	if w := r.watched.find(schema, table); w != nil {
+	w := r.watched.find(schema, table)
+	if w != nil && ev.Big != nil {
+		if body, err = readRest(body, ev.Big); err != nil {
+			return err
+		}
+	}
+	if w != nil {
 		if m.table, err = w.columnsOf(body); err != nil {
 			return fmt.Errorf("%w: %w", errCorrupt, err)
 		}
 	}
 	r.group.maps = append(r.group.maps, m)
-	return nil
+	return ev.skip()
 }
 
-// readWhole reads a large event that must be kept as a whole.
-func (r *Reader) readWhole(b bigBody) ([]byte, error) {
-	if int64(b.Len()) > r.o.RowLimit {
-		return nil, fmt.Errorf("%w: event of %d bytes", errCorrupt, b.Len())
+const (
+	// tableNameEnd is where the names of a TABLE_MAP end at the latest: id, flags, two names with length and end.
+	tableNameEnd = 8 + 2*(1+255+1)
+	// maxTableMap is the largest TABLE_MAP of a watched table: thousands of columns, or long lists of ENUM members.
+	maxTableMap = 16 << 20
+)
+
+// readRest appends what is left of a large event that has to be held as a whole.
+func readRest(head []byte, b bigBody) ([]byte, error) {
+	if b.Len() > maxTableMap {
+		return nil, fmt.Errorf("%w: table map of %d bytes", errCorrupt, b.Len())
 	}
-	body := make([]byte, b.Len())
-	if _, err := io.ReadFull(b, body); err != nil {
-		return nil, err
-	}
-	return body, b.Skip()
+	rest, err := io.ReadAll(b) // grows with what comes, whatever the event says of its size
+	return append(head, rest...), err
 }
 
 // rowsHeadSize is how much of a row event tells its table and flags.

@@ -115,11 +115,8 @@ func (t *Transaction) NextRow(r *Row) (bool, error) {
 // takeShortened reads the one row of an entry beyond the row limit.
 func (w *rowWalk) takeShortened() error {
 	w.inside = false
-	if !w.rows.Next(w.cells) { // without a column that was kept the image is empty
-		clear(w.cells)
-		if err := w.rows.Err(); err != nil {
-			return err
-		}
+	if !w.rows.Next(w.cells) {
+		return w.rows.Err()
 	}
 	for i := range w.cells {
 		if w.cells[i].State == event.CellAbsent && w.entry.present[i/8]>>(i%8)&1 != 0 {

@@ -113,6 +113,7 @@ type Rows struct {
 	sizes [2]int // bytes of the null bitmap
 	pairs bool
 	after bool // the next image is the one after an update
+	blank bool // the next image has no column and takes no bytes
 	count int  // images read
 	err   error
 }
@@ -143,12 +144,14 @@ func (r *Rows) Reset(t *Table, h RowsHeader, b []byte) error {
 		if n == 0 && bitmap != nil && len(r.rest) > 0 {
 			return malformed(h.Type, "rows without a column") // they would take no bytes and never end
 		}
+		// An INSERT that names no column, under binlog_row_image=MINIMAL. The server refuses to write two such rows.
+		r.blank = r.blank || n == 0 && h.Columns > 0 && h.IsWrite() && bitmap != nil
 	}
 	return nil
 }
 
 // Forget drops the body of the walk, which the Rows would hold on to until the next Reset.
-func (r *Rows) Forget() { r.rest, r.bits, r.after = nil, [2][]byte{}, false }
+func (r *Rows) Forget() { r.rest, r.bits, r.after, r.blank = nil, [2][]byte{}, false, false }
 
 // countBits counts the ones among the first n bits.
 func countBits(bitmap []byte, n int) int {
@@ -169,7 +172,7 @@ func countBits(bitmap []byte, n int) int {
 // Next reads one image into cells, which must have one element per column. For an update the images alternate:
 // before, after. It gives false at the end and at an error; Err tells which.
 func (r *Rows) Next(cells []Cell) bool {
-	if r.err != nil || len(r.rest) == 0 && !r.after {
+	if r.err != nil || len(r.rest) == 0 && !r.after && !r.blank {
 		return false
 	}
 	if len(cells) != len(r.widths) {
@@ -214,6 +217,7 @@ func (r *Rows) Next(cells []Cell) bool {
 	}
 	r.rest = b
 	r.after = r.pairs && !r.after
+	r.blank = false
 	r.count++
 	return true
 }

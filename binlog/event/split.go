@@ -41,6 +41,7 @@ type Splitter struct {
 	count int
 	size  uint64
 	large bool
+	blank bool // the next row has no column and takes no bytes, see Rows
 }
 
 // Reset begins with an event whose body of size bytes comes from body. The table must be the one of its id. Rows of more than limit bytes are
@@ -109,15 +110,17 @@ func (s *Splitter) readHead(typ Type) error {
 	if s.columns == 0 && s.left > 0 {
 		return malformed(typ, "rows without a column")
 	}
+	s.blank = s.columns == 0 && len(s.widths) > 0
 	return nil
 }
 
 // Next appends the next row to dst: a body that ParseRowsHeader and Rows take as one of TypeWriteRows. It returns io.EOF after the last row and
 // other errors of the body's reader, or ErrMalformed. What dst held stays as it is also with an error.
 func (s *Splitter) Next(dst []byte) ([]byte, error) {
-	if s.left == 0 {
+	if s.left == 0 && !s.blank {
 		return dst, io.EOF
 	}
+	s.blank = false
 	start := len(dst)
 	out, err := s.row(dst)
 	if err != nil {
