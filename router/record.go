@@ -20,6 +20,8 @@ type Record struct {
 	Partition int32
 	// Table is the name of the source table for people and labels: `schema.table`.
 	Table string
+	// Rule is the index of the rule that made the record, or NoRule.
+	Rule int32
 	// ID is the text of the row's id column for people, nil where there is none.
 	ID []byte
 
@@ -41,6 +43,9 @@ type Header struct {
 
 // PositionHeader is the name of the last header of every record. Its value is `<gtid>#<n>`, the same on every redelivery of the row.
 const PositionHeader = "outbox-relay-position"
+
+// NoRule in [Record.Rule] stands for a row that no rule matches, of a table whose rules do not agree on what becomes of it.
+const NoRule int32 = -1
 
 // AnyPartition in [Record.Partition] leaves the choice to the partitioner.
 const AnyPartition int32 = -1

@@ -71,6 +71,10 @@ func (r *Router) Route(b *Binding, cells []event.Cell, tx Meta, n int, rec *Reco
 	case tx.Limit > 0:
 		w.tooLarge("", -1, "")
 	}
+	rec.Rule = int32(chosen.index)
+	if outcome == Unmatched && b.policy == "" && len(b.rules) > 1 {
+		rec.Rule = NoRule
+	}
 	w.fill(chosen, tx.Position, n)
 	if w.poison == nil {
 		return Routed, nil

@@ -52,13 +52,13 @@ func (p *Publisher) complete(r *request, resp *sarama.ProduceResponse, err error
 	if len(acked) == 0 {
 		p.wakePublish() // it may have waited for this request to give it more room
 	}
-	halts := p.halts
-	p.halts = nil
+	poisons := p.poisons
+	p.poisons = nil
 	p.mu.Unlock()
 	if len(acked) > 0 {
 		p.acknowledge(acked, r)
 	}
-	p.report(halts)
+	p.judge(poisons)
 }
 
 // isEncoding tells whether the request never left sarama, and the connection is still good.

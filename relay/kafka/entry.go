@@ -14,7 +14,7 @@ import (
 //	4   i32  partition that the record asks for, -1 = by the partitioner
 //	8   u64  sequence number of the caller
 //	16  i64  timestamp, milliseconds
-//	24  u32  index of the table's name
+//	24  u32  index of the record's origin: its table and rule
 //	28  u32  body: bytes of the record in a batch without its length, timestamp delta and offset delta
 //	32  uvarint key length + 1 (0 = null), key; the same for the value; uvarint number of headers, then name and value of each,
 //	    lengths as for the key; id: uvarint 0 = none, 1 = length and bytes follow, i + 2 = equal to the value of header i
@@ -27,7 +27,7 @@ const entryFixed = 32
 func (e entry) partition() int32 { return int32(binary.LittleEndian.Uint32(e[4:])) }
 func (e entry) seq() uint64      { return binary.LittleEndian.Uint64(e[8:]) }
 func (e entry) millis() int64    { return int64(binary.LittleEndian.Uint64(e[16:])) }
-func (e entry) table() uint32    { return binary.LittleEndian.Uint32(e[24:]) }
+func (e entry) origin() uint32   { return binary.LittleEndian.Uint32(e[24:]) }
 func (e entry) body() int        { return int(binary.LittleEndian.Uint32(e[28:])) }
 
 // firstEntry cuts the first entry off a chunk.
@@ -68,13 +68,13 @@ func shapeOf(rec *router.Record) shape {
 }
 
 // put writes the entry of rec into dst, which is exactly s.size long.
-func (s shape) put(dst []byte, rec *router.Record, seq uint64, table uint32) {
+func (s shape) put(dst []byte, rec *router.Record, seq uint64, origin uint32) {
 	le := binary.LittleEndian
 	le.PutUint32(dst, uint32(s.size))
 	le.PutUint32(dst[4:], uint32(rec.Partition))
 	le.PutUint64(dst[8:], seq)
 	le.PutUint64(dst[16:], uint64(rec.TimestampMillis))
-	le.PutUint32(dst[24:], table)
+	le.PutUint32(dst[24:], origin)
 	le.PutUint32(dst[28:], uint32(s.body))
 	n := entryFixed
 	n += putBytes(dst[n:], rec.Key, rec.Key == nil)
@@ -143,6 +143,31 @@ func (e entry) headerCount() int {
 	f.bytes()
 	f.bytes()
 	return int(f.number())
+}
+
+// record gives the entry as a record that shares no memory with it.
+func (e entry) record(topic string, o origin) *router.Record {
+	own := func(b []byte) []byte {
+		if b == nil {
+			return nil
+		}
+		return append(make([]byte, 0, len(b)), b...)
+	}
+	f := e.fields()
+	rec := &router.Record{Topic: topic, Key: own(f.bytes()), Value: own(f.bytes()), TimestampMillis: e.millis(), Partition: e.partition(), Table: o.table, Rule: o.rule}
+	n := int(f.number())
+	for range n {
+		h := router.Header{Key: string(f.bytes()), Value: own(f.bytes())}
+		h.Null = h.Value == nil
+		rec.Headers = append(rec.Headers, h)
+	}
+	switch tag := f.number(); {
+	case tag == 1:
+		rec.ID = own(f.bytes())
+	case tag >= 2:
+		rec.ID = rec.Headers[tag-2].Value
+	}
+	return rec
 }
 
 // names gives id and position as copies, for an error.

@@ -18,7 +18,7 @@ func (p *Publisher) hold(t *topic, rec *router.Record, s shape, seq uint64) {
 		b = &batch{openedAt: time.Now()}
 		t.unrouted = append(t.unrouted, b)
 	}
-	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis, s.headers), rec, seq, p.table(rec.Table))
+	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis, s.headers), rec, seq, p.origin(rec))
 	p.count(s.size)
 }
 
@@ -112,8 +112,8 @@ func (p *Publisher) kick(part *partition) {
 	if len(part.queue) == 0 || part.flying != nil || part.halted != nil {
 		return
 	}
-	if e := part.queue[0].poison; e != nil {
-		p.halt(part, e)
+	if part.queue[0].poison != nil {
+		p.awaitJudgement(part)
 		return
 	}
 	if part.sender == nil || part.scheduled || !part.wants() {
@@ -140,14 +140,13 @@ func (p *Publisher) delay(part *partition) {
 	p.clock.arm(part.notBefore)
 }
 
-// halt stops a partition for good at its head.
-func (p *Publisher) halt(part *partition, e *PoisonError) {
+// haltPart stops a partition for good at its head.
+func (p *Publisher) haltPart(part *partition, e *PoisonError) {
 	part.halted = e
 	for _, b := range part.queue {
 		p.held += b.count
 	}
 	part.stall, part.since = StallPoison, time.Now()
-	p.halts = append(p.halts, e)
 	p.metrics.errors[classPoison].Inc()
 	p.progress()
 }
@@ -240,6 +239,7 @@ func (p *Publisher) routeEntry(t *topic, e entry, now time.Time) bool {
 	}
 	b.sealed = true
 	part.queue = append(part.queue, b)
+	part.pending += b.size
 	t.routed++
 	if part.halted != nil {
 		p.held++

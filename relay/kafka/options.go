@@ -11,6 +11,8 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"outbox-relay/router"
 )
 
 const (
@@ -55,6 +57,9 @@ type Options struct {
 	// Acked is told the sequence numbers of acknowledged records, each once. Calls never overlap; the slice is valid during the call.
 	// It is called without a lock that Publish needs, and it must not block.
 	Acked func(seqs []uint64)
+	// Judge, if not nil, is asked what becomes of a record that is refused for ever, after everything before it in its partition is in the log. The
+	// record is the judge's; for one that was published instead of another it is that one. It is called without locks and must not block.
+	Judge func(*PoisonError, *router.Record) Judgement
 	// Poisoned is told a record that is refused for ever. Everything before it in its partition is in the log by then, nothing behind
 	// it will be sent. It is called without locks and must not block.
 	Poisoned func(*PoisonError)

@@ -33,7 +33,8 @@ const (
 //	flying    the head is in a request
 //	delayed   the head failed, notBefore is ahead
 //	homeless  no leader, sender is nil
-//	halted    the head is poison; final
+//	judging   the head is poison, and it is asked what becomes of it
+//	halted    the head is poison and has to stay; final
 type partition struct {
 	topic *topic
 	index int32
@@ -59,9 +60,10 @@ type partition struct {
 	epoch    int16
 	sequence int32 // of the next batch that gets a number
 
-	halted *PoisonError
-	stall  string
-	since  time.Time
+	judging bool // the head is poison and waits for its judgement
+	halted  *PoisonError
+	stall   string
+	since   time.Time
 }
 
 // wants tells whether the head should be sent now, delays aside.

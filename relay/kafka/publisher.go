@@ -20,9 +20,9 @@ type Publisher struct {
 	topics map[string]*topic
 	recent *topic // of the last Publish
 	nodes  map[int32]*node
-	tables map[string]uint32
-	// tableNames is the inverse of tables.
-	tableNames []string
+	// origins are the tables and rules of records by number, numbers is their inverse.
+	origins []origin
+	numbers map[origin]uint32
 
 	watching     bool   // the clock looks at requests in flight
 	noProducerID string // why there is no producer id
@@ -42,7 +42,7 @@ type Publisher struct {
 	drains  int
 
 	clock   *clock
-	halts   []*PoisonError // to be reported when the lock is released
+	poisons []poisoned // to be judged when the lock is released
 	fatal   error
 	running bool
 	closed  bool
@@ -78,7 +78,7 @@ func New(o Options) (*Publisher, error) {
 		chunks:   chunks{limit: s.Window},
 		topics:   make(map[string]*topic),
 		nodes:    make(map[int32]*node),
-		tables:   make(map[string]uint32),
+		numbers:  make(map[origin]uint32),
 		producer: noProducer,
 		room:     make(chan struct{}, 1),
 		changed:  make(chan struct{}),
@@ -154,6 +154,14 @@ func (p *Publisher) Publish(ctx context.Context, rec *router.Record, seq uint64)
 	if err := p.waitRoom(ctx, s.size); err != nil {
 		return err
 	}
+	if bad := p.accept(rec, s, seq); bad != nil {
+		return bad
+	}
+	return nil
+}
+
+// accept takes a record over, whatever the window holds. An error says that it can never be accepted, and that it was not kept.
+func (p *Publisher) accept(rec *router.Record, s shape, seq uint64) *PoisonError {
 	t := p.recent
 	if t == nil || t.name != rec.Topic {
 		if reason, err := checkAlways(rec.Topic, s.size, rec.TimestampMillis, rec.Partition); err != nil {
@@ -183,7 +191,7 @@ func (p *Publisher) Publish(ctx context.Context, rec *router.Record, seq uint64)
 	}
 	part := t.choose(p.o.partitioner, rec.Key, rec.Partition, s.size)
 	dst := p.place(part, s.size, s.body, rec.TimestampMillis, s.headers)
-	s.put(dst, rec, seq, p.table(rec.Table))
+	s.put(dst, rec, seq, p.origin(rec))
 	p.count(s.size)
 	p.flushOld()
 	return nil
@@ -235,21 +243,12 @@ func (p *Publisher) Drain(ctx context.Context) error {
 	return nil
 }
 
-// unlock releases the lock and then reports the records that were found to be poison while it was held.
+// unlock releases the lock and then judges the records that were found to be poison while it was held.
 func (p *Publisher) unlock() {
-	halts := p.halts
-	p.halts = nil
+	poisons := p.poisons
+	p.poisons = nil
 	p.mu.Unlock()
-	p.report(halts)
-}
-
-// report tells the caller about halted partitions, without the lock.
-func (p *Publisher) report(halts []*PoisonError) {
-	for _, e := range halts {
-		p.o.Logger.Error("partition halted at a poison record", "topic", e.Topic, "partition", e.Partition, "position", e.Position,
-			"table", e.Table, "err", e)
-		p.o.Poisoned(e)
-	}
+	p.judge(poisons)
 }
 
 // endError is what Publish and Drain give once Run has ended. It names the cause: its hearer may hear of it before Run returns.
@@ -328,27 +327,34 @@ func (p *Publisher) topic(name string) *topic {
 	return t
 }
 
-func (p *Publisher) table(name string) uint32 {
-	i, ok := p.tables[name]
+// origin is where a record comes from.
+type origin struct {
+	table string
+	rule  int32
+}
+
+func (p *Publisher) origin(rec *router.Record) uint32 {
+	o := origin{rec.Table, rec.Rule}
+	i, ok := p.numbers[o]
 	if !ok {
-		i = uint32(len(p.tableNames))
-		p.tables[name] = i
-		p.tableNames = append(p.tableNames, name)
+		i = uint32(len(p.origins))
+		p.numbers[o] = i
+		p.origins = append(p.origins, o)
 	}
 	return i
 }
 
 // poison makes the error of a record that is refused before it is kept.
-func (p *Publisher) poison(reason string, err error, rec *router.Record, s shape, seq uint64) error {
+func (p *Publisher) poison(reason string, err error, rec *router.Record, s shape, seq uint64) *PoisonError {
 	dst := make([]byte, s.size)
-	s.put(dst, rec, seq, p.table(rec.Table))
+	s.put(dst, rec, seq, p.origin(rec))
 	return p.poisonOf(dst, rec.Topic, rec.Partition, reason, err)
 }
 
 func (p *Publisher) poisonOf(e entry, topic string, partition int32, reason string, err error) *PoisonError {
 	id, position := e.names()
 	return &PoisonError{
-		Reason: reason, Topic: topic, Partition: partition, Table: p.tableNames[e.table()], ID: id, Position: position,
+		Reason: reason, Topic: topic, Partition: partition, Table: p.origins[e.origin()].table, ID: id, Position: position,
 		Seq: e.seq(), Size: aloneSize(e.body()), Err: err,
 	}
 }
