@@ -164,11 +164,8 @@ func TestFaults(t *testing.T) {
 			[]string{"checkpoint.address: a user or password is given and no server (line 4) - name the server, or drop user and password to use the source with its account"}},
 		{"checkpoint server without use", "checkpoint: {address: 'db9:3306', user: x}", nil, nil,
 			[]string{"checkpoint.address: has no effect with store file (line 4) - set checkpoint.store to mysql, or drop it"}},
-		{"poison skip", "poison: {policy: skip}", nil, nil, []string{"poison.policy: the poison policy skip is not available yet (line 4) - use halt"}},
-		{"poison dead letter", "poison: {policy: dead_letter, park_keys: true}", nil, nil,
-			[]string{"poison.policy: the poison policy dead_letter is not available yet (line 4) - use halt"}},
-		{"poison of a rule", "tables: [{table: a.b, poison: {policy: skip}}]", nil, nil,
-			[]string{"tables[0].poison.policy: the poison policy skip is not available yet (line 2) - use halt"}},
+		{"parked keys", "poison: {policy: dead_letter, park_keys: true}", nil, nil,
+			[]string{"poison.park_keys: sending later rows of a dead-lettered key after it is not available yet (line 4) - leave it out: they go on to their topic"}},
 		{"parking without dead letters", "poison: {park_keys: true}", nil, nil,
 			[]string{"poison.park_keys: has no effect with policy halt (line 4) - it belongs to policy dead_letter"}},
 

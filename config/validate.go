@@ -158,8 +158,8 @@ func (c *collector) checkpoint(k *Checkpoint, delivery string) {
 }
 
 func (c *collector) poison(p *Poison, path string) {
-	if p.Policy != PolicyHalt && !c.faulty(path+".policy") {
-		c.later(path+".policy", "the poison policy "+p.Policy, "use halt")
+	if p.ParkKeys && p.Policy == PolicyDeadLetter && !c.faulty(path+".park_keys") {
+		c.later(path+".park_keys", "sending later rows of a dead-lettered key after it", "leave it out: they go on to their topic")
 	}
 	c.check(!p.ParkKeys || p.Policy == PolicyDeadLetter, path+".park_keys", "it belongs to policy dead_letter", "has no effect with policy %s", p.Policy)
 	c.topic(path+".topic", p.Topic)

@@ -19,8 +19,16 @@ type Poison struct {
 	ID       string // the row's id column, where there is one
 	Position string // gtid#n
 	Topic    string
+	Size     int64 // of the whole row in bytes where its value is gone; else 0
 	Err      error
 	Hint     string // what an operator can do; empty for the usual: change the rule or the topic
+}
+
+// locate fills the GTID from the position.
+func (p *Poison) locate() {
+	if p.GTID == "" {
+		p.GTID, _, _ = strings.Cut(p.Position, "#")
+	}
 }
 
 func (p *Poison) Unwrap() error { return p.Err }

@@ -12,6 +12,7 @@ type metrics struct {
 	rows         *prometheus.CounterVec // table
 	unmatched    *prometheus.CounterVec // table
 	poison       *prometheus.CounterVec // reason
+	deadLetters  *prometheus.CounterVec // reason
 	saves        prometheus.Counter
 	saveFailures prometheus.Counter
 	// publishSeconds counts a transaction once all its records, and all transactions before it, are acknowledged.
@@ -21,10 +22,11 @@ type metrics struct {
 
 func newMetrics(r *Relay, reg prometheus.Registerer) *metrics {
 	m := &metrics{
-		rows:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_rows_total", Help: "Inserted rows of outbox tables read from the source."}, []string{"table"}),
-		unmatched: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_unmatched_rows_total", Help: "Rows that no rule of their table matches."}, []string{"table"}),
-		poison:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_poison_total", Help: "Records that can never be published."}, []string{"reason"}),
-		saves:     prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_checkpoint_saves_total", Help: "Checkpoints stored durably."}),
+		rows:        prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_rows_total", Help: "Inserted rows of outbox tables read from the source."}, []string{"table"}),
+		unmatched:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_unmatched_rows_total", Help: "Rows that no rule of their table matches."}, []string{"table"}),
+		poison:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_poison_total", Help: "Records that can never be published."}, []string{"reason"}),
+		deadLetters: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_dead_letters_total", Help: "Poison records that were published as dead letters."}, []string{"reason"}),
+		saves:       prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_checkpoint_saves_total", Help: "Checkpoints stored durably."}),
 		publishSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "outbox_relay_publish_seconds", Help: "Time from the commit of a transaction until it and all before it are acknowledged.",
 			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300, 1800},
@@ -40,7 +42,7 @@ func newMetrics(r *Relay, reg prometheus.Registerer) *metrics {
 		}
 		return 0
 	}
-	reg.MustRegister(m.rows, m.unmatched, m.poison, m.saves, m.saveFailures, m.publishSeconds,
+	reg.MustRegister(m.rows, m.unmatched, m.poison, m.deadLetters, m.saves, m.saveFailures, m.publishSeconds,
 		gauge("lag_seconds", "Now minus the commit time of the oldest unacknowledged transaction; never 0 while not proven caught up.", nil, func(s Status) float64 { return s.LagSeconds }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "outbox_relay_last_commit_timestamp_seconds", Help: "Commit time of the newest transaction read."}, func() float64 {
 			return float64(m.lastCommit.Load()) / 1e6

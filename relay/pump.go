@@ -135,37 +135,66 @@ func (p *pump) publish(work context.Context, tx *binlog.Transaction, meta router
 	if p.row.Limit > 0 {
 		meta.Size, meta.Limit = int64(p.row.Size), p.row.Limit
 	}
-	outcome, err := p.o.Router.Route(p.binding, p.row.Cells, meta, p.row.Number, &p.rec)
+	rec := &p.rec
+	outcome, err := p.o.Router.Route(p.binding, p.row.Cells, meta, p.row.Number, rec)
 	if err != nil || outcome != router.Routed {
-		return p.notRouted(tx, outcome, err)
+		if rec, err = p.notRouted(tx, outcome, err); rec == nil {
+			return err
+		}
 	}
 	p.o.Points.hit(PointBeforePublish)
 	p.tracker.Published(seq, 1)
-	if err := p.sink.Publish(work, &p.rec, seq); err != nil {
-		var bad *Poison
-		if errors.As(err, &bad) {
-			return p.poison(tx, bad)
+	for {
+		err := p.sink.Publish(work, rec, seq)
+		if err == nil {
+			p.rec.Release() // the sink has its copy
+			p.o.Points.hit(PointPublished)
+			return nil
 		}
-		return err
+		var bad *Poison
+		if !errors.As(err, &bad) {
+			return err
+		}
+		instead, drop, err := p.judged(tx, bad, rec)
+		if drop {
+			p.advanced(p.tracker.Acked([]uint64{seq}))
+		}
+		if instead == nil {
+			return err
+		}
+		rec = instead
 	}
-	p.rec.Release() // the sink has its copy
-	p.o.Points.hit(PointPublished)
-	return nil
 }
 
-func (p *pump) notRouted(tx *binlog.Transaction, outcome router.Outcome, err error) error {
+// notRouted gives what is published in place of a row that no record could be made of; nil and no error if nothing is.
+func (p *pump) notRouted(tx *binlog.Transaction, outcome router.Outcome, err error) (*router.Record, error) {
 	switch outcome {
 	case router.Ignored:
 		p.metrics.unmatched.WithLabelValues(p.row.Table.Schema + "." + p.row.Table.Name).Inc()
-		return nil
+		return nil, nil
 	case router.Unmatched:
 		p.metrics.unmatched.WithLabelValues(p.row.Table.Schema + "." + p.row.Table.Name).Inc()
 	}
 	var bad *router.Poison
-	if errors.As(err, &bad) {
-		return p.poison(tx, &Poison{Reason: string(bad.Reason), Table: bad.Table, ID: bad.ID, Position: bad.Position, Topic: bad.Topic, Err: err, Hint: hintOf(bad)})
+	if !errors.As(err, &bad) {
+		return nil, fmt.Errorf("routing a row of transaction %s: %w", tx.GTIDText, err)
 	}
-	return fmt.Errorf("routing a row of transaction %s: %w", tx.GTIDText, err)
+	poison := &Poison{Reason: string(bad.Reason), Table: bad.Table, ID: bad.ID, Position: bad.Position, Topic: bad.Topic, Err: err, Hint: hintOf(bad)}
+	if bad.Reason == router.ReasonRowTooLarge {
+		poison.Size = int64(p.row.Size)
+	}
+	instead, _, err := p.judged(tx, poison, &p.rec)
+	return instead, err
+}
+
+// judged gives what is published in place of a poison record, or whether it is dropped. An error halts: the transaction stays open in the tracker,
+// so the position never passes it.
+func (p *pump) judged(tx *binlog.Transaction, bad *Poison, rec *router.Record) (instead *router.Record, drop bool, err error) {
+	bad.GTID = string(tx.GTIDText)
+	if instead, drop = p.verdict(bad, rec); instead == nil && !drop {
+		return nil, false, &HaltError{Poison: bad}
+	}
+	return instead, drop, nil
 }
 
 // hintOf tells what an operator can do about a row that has no record, where it is not about rules and topics.
@@ -174,12 +203,6 @@ func hintOf(bad *router.Poison) string {
 		return "raise limits.row so that the row fits and restart, or set the checkpoint behind it"
 	}
 	return ""
-}
-
-// poison halts: the transaction stays open in the tracker, so the position never passes it.
-func (p *pump) poison(tx *binlog.Transaction, bad *Poison) error {
-	bad.GTID = string(tx.GTIDText)
-	return &HaltError{Poison: bad}
 }
 
 // bind finds the binding of a table's columns to the rules. A reader gives the same table while its definition is the same.

@@ -66,12 +66,15 @@ type SourceHooks struct {
 
 // SinkHooks connect a sink to its session. All are safe to call from any goroutine and none blocks.
 type SinkHooks struct {
-	Acked    func(seqs []uint64) // one element per acknowledged record
-	Poisoned func(*Poison)       // a record was refused for ever; its partition stands still
-	Allowed  func() bool         // asked before every request
+	Acked func(seqs []uint64) // one element per acknowledged record
+	// Judge says what becomes of a record that was refused for ever: something else is published in its place, it is dropped and acknowledged, or
+	// neither: then its partition stands still and Poisoned is told.
+	Judge    func(p *Poison, rec *router.Record) (instead *router.Record, drop bool)
+	Poisoned func(*Poison) // a record was refused for ever; its partition stands still
+	Allowed  func() bool   // asked before every request
 }
 
-// Options configure a Relay. All but AddedTables, Distance, Logger, Registerer and Points are required.
+// Options configure a Relay. All but AddedTables, PoisonPolicy, Distance, Logger, Registerer and Points are required.
 type Options struct {
 	Name     string
 	Instance string // identifies this process in the checkpoint
@@ -87,6 +90,8 @@ type Options struct {
 	AddedTables func(added []string) error
 	OpenSource  func(start *gtid.Set, hooks SourceHooks, reg prometheus.Registerer) (Source, error)
 	OpenSink    func(hooks SinkHooks, reg prometheus.Registerer) (Sink, error)
+	// PoisonPolicy says what becomes of poison records of the rule with an index, or of router.NoRule; nil halts at all of them.
+	PoisonPolicy func(rule int) PoisonPolicy
 	// Distance tells how many bytes of binlog the server at address keeps before a position; nil if nobody wants to know.
 	Distance func(ctx context.Context, address, file string, pos uint64) (int64, error)
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"outbox-relay/binlog/gtid"
 	"outbox-relay/checkpoint"
+	"outbox-relay/router"
 )
 
 // session is one stretch of activity: from a checkpoint to a stop, a halt or the loss of the lease.
@@ -189,7 +189,7 @@ func isHalt(err error) bool {
 
 func (s *session) open() error {
 	var err error
-	if s.sink, err = s.o.OpenSink(SinkHooks{Acked: s.acked, Poisoned: s.poisoned, Allowed: s.allowed}, s.reg); err != nil {
+	if s.sink, err = s.o.OpenSink(SinkHooks{Acked: s.acked, Judge: s.judge, Poisoned: s.poisoned, Allowed: s.allowed}, s.reg); err != nil {
 		return err
 	}
 	s.source, err = s.o.OpenSource(s.tracker.Position().Set, SourceHooks{Columns: s.columns, BeforeWait: s.sink.Flush, Allowed: s.allowed}, s.reg)
@@ -214,10 +214,14 @@ func (s *session) advanced(a checkpoint.Advance) {
 	}
 }
 
+// judge is called by the sink for a record that was refused for ever.
+func (s *session) judge(p *Poison, rec *router.Record) (instead *router.Record, drop bool) {
+	p.locate()
+	return s.verdict(p, rec)
+}
+
 func (s *session) poisoned(p *Poison) {
-	if p.GTID == "" {
-		p.GTID, _, _ = strings.Cut(p.Position, "#")
-	}
+	p.locate()
 	s.end(&HaltError{Poison: p})
 }
 

@@ -55,7 +55,7 @@ func (a *app) check(cfg *config.Config, asJSON bool) error {
 	}
 	report, err := preflight.Run(ctx, preflight.Options{
 		Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, Start: cfg.Source.Start, Rules: rulesOf(cfg), FromLatest: latest,
-		Kafka: k, RowLimit: int64(cfg.Limits.Row), SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), CheckpointPath: checkpointPath(cfg), CheckpointPlace: placeOf(cfg),
+		DeadLetterTopics: deadLetterTopics(cfg), Kafka: k, RowLimit: int64(cfg.Limits.Row), SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), CheckpointPath: checkpointPath(cfg), CheckpointPlace: placeOf(cfg),
 		ReadCheckpoint: func() (*checkpoint.Checkpoint, error) { return readCheckpoint(ctx, cfg) },
 	})
 	if err != nil {
@@ -74,6 +74,17 @@ func (a *app) check(cfg *config.Config, asJSON bool) error {
 		return errReported
 	}
 	return err
+}
+
+// deadLetterTopics are those that a policy in use names.
+func deadLetterTopics(cfg *config.Config) []string {
+	var topics []string
+	for i := range cfg.Tables {
+		if p := cfg.Tables[i].Poison; p.Policy == config.PolicyDeadLetter {
+			topics = append(topics, p.Topic)
+		}
+	}
+	return topics
 }
 
 // checkpointPath is empty where the checkpoint is in no file.

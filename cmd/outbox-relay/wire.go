@@ -49,6 +49,7 @@ func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg
 		OpenStore:     func() (checkpoint.Store, error) { return openStore(cfg) },
 		Lease:         relay.NewMySQLLease(login, cfg.Source.Addresses, cfg.Name, log),
 		FirstPosition: func(ctx context.Context) (*gtid.Set, error) { return firstPosition(ctx, cfg, login, log) },
+		PoisonPolicy:  func(rule int) relay.PoisonPolicy { return poisonPolicy(cfg, rule) },
 		AddedTables:   func(added []string) error { return addedTables(cfg, added) },
 		OpenSource: func(start *gtid.Set, hooks relay.SourceHooks, reg prometheus.Registerer) (relay.Source, error) {
 			r, err := binlog.New(binlog.Options{
@@ -173,6 +174,16 @@ func addedTables(cfg *config.Config, added []string) error {
 	return nil
 }
 
+// poisonPolicy is the policy of a rule, or the general one.
+func poisonPolicy(cfg *config.Config, rule int) relay.PoisonPolicy {
+	p := cfg.Poison
+	if rule >= 0 && rule < len(cfg.Tables) {
+		p = cfg.Tables[rule].Poison
+	}
+	actions := map[string]relay.PoisonAction{config.PolicyHalt: relay.HaltAtPoison, config.PolicySkip: relay.SkipPoison, config.PolicyDeadLetter: relay.DeadLetterPoison}
+	return relay.PoisonPolicy{Action: actions[p.Policy], Topic: p.Topic}
+}
+
 // stdoutSink gives the stdout sink the statistics that it does not have.
 type stdoutSink struct{ *stdout.Sink }
 
@@ -191,6 +202,10 @@ func newKafkaSink(cfg *config.Config, h relay.SinkHooks, log *slog.Logger, reg p
 	}
 	o.Acked, o.Allowed = h.Acked, h.Allowed
 	o.Poisoned = func(e *kafka.PoisonError) { h.Poisoned(poisonOf(e)) }
+	o.Judge = func(e *kafka.PoisonError, rec *router.Record) kafka.Judgement {
+		instead, drop := h.Judge(poisonOf(e), rec)
+		return kafka.Judgement{Instead: instead, Drop: drop}
+	}
 	o.Logger, o.Registerer = log, reg
 	p, err := kafka.New(o)
 	if err != nil {

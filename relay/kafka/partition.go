@@ -120,13 +120,11 @@ func (t *partition) bump(newID bool) bool {
 	return true
 }
 
-// pop removes the head after its acknowledgement.
-func (t *partition) pop() *batch {
-	b := t.queue[0]
+// pop removes the head, which is done with.
+func (t *partition) pop() {
 	n := copy(t.queue, t.queue[1:])
 	t.queue[n] = nil
 	t.queue = t.queue[:n]
-	return b
 }
 
 // replaceHead puts parts where the head was.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +32,11 @@ func (p *plan) kafka(ctx context.Context) []Item {
 	k := &cluster{section: section{area: "kafka"}, plan: p, brokers: strings.Join(p.Kafka.Brokers, ",")}
 	uses := p.topics()
 	names := fixedTopics(uses)
+	for _, topic := range p.DeadLetterTopics {
+		if !slices.Contains(names, topic) {
+			names = append(names, topic)
+		}
+	}
 	if in, ok := k.inspect(ctx, names); ok {
 		k.cluster(in)
 		for i := range in.Topics {

@@ -27,6 +27,9 @@ type Options struct {
 	// FromLatest are the indexes of rules that say where to read from if their table is new to the checkpoint.
 	FromLatest map[int]bool
 
+	// DeadLetterTopics are the topics of dead letters that the rules' policies may send.
+	DeadLetterTopics []string
+
 	Kafka kafka.Options
 	// RowLimit is the largest row that the relay takes, in bytes.
 	RowLimit int64

@@ -1,0 +1,133 @@
+package relay
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"time"
+
+	"outbox-relay/router"
+)
+
+// PoisonPolicy says what becomes of the poison records of a rule.
+type PoisonPolicy struct {
+	Action PoisonAction
+	// Topic takes the dead letters.
+	Topic string
+}
+
+// PoisonAction is what is done with a poison record.
+type PoisonAction uint8
+
+const (
+	// HaltAtPoison stands still: nothing behind the record is published in its partition, and no checkpoint passes it.
+	HaltAtPoison PoisonAction = iota
+	// SkipPoison goes on without the record: counted and logged.
+	SkipPoison
+	// DeadLetterPoison publishes what there is of the record to another topic and goes on once that is acknowledged.
+	DeadLetterPoison
+)
+
+// Headers of a dead letter, behind those of the record.
+const (
+	headerReason = "dead-letter-reason"
+	headerError  = "dead-letter-error"
+	headerTopic  = "dead-letter-topic"
+	headerTable  = "dead-letter-table"
+	headerSize   = "dead-letter-size"
+	headerHash   = "dead-letter-sha256"
+)
+
+// deadLetter makes the dead letter of a record. Key, value and headers are the record's; what could not be made of it is missing.
+func deadLetter(rec *router.Record, bad *Poison, topic string, now time.Time) *router.Record {
+	out := &router.Record{Topic: topic, Key: clone(rec.Key), Value: clone(rec.Value), TimestampMillis: rec.TimestampMillis, Partition: router.AnyPartition, Table: rec.Table, Rule: rec.Rule, ID: clone(rec.ID)}
+	if bad.Reason == string(router.ReasonInvalidTimestamp) {
+		out.TimestampMillis = now.UnixMilli()
+	}
+	add := func(key string, value []byte) {
+		out.Headers = append(out.Headers, router.Header{Key: key, Value: value, Null: value == nil})
+	}
+	position := []byte(bad.Position)
+	for _, h := range rec.Headers {
+		if h.Key == router.PositionHeader {
+			position = clone(h.Value)
+			continue
+		}
+		add(h.Key, clone(h.Value))
+	}
+	add(headerReason, []byte(bad.Reason))
+	text := bad.Reason
+	if bad.Err != nil {
+		text = bad.Err.Error()
+	}
+	add(headerError, []byte(text))
+	from := bad.Topic
+	if from == "" {
+		from = rec.Topic
+	}
+	add(headerTopic, []byte(from))
+	add(headerTable, []byte(bad.Table))
+	size := int64(len(rec.Value))
+	if bad.Size > 0 {
+		size = bad.Size
+	}
+	add(headerSize, strconv.AppendInt(nil, size, 10))
+	sum := sha256.Sum256(rec.Value)
+	hash := []byte(nil)
+	if rec.Value != nil {
+		hash = []byte(hex.EncodeToString(sum[:]))
+	}
+	add(headerHash, hash)
+	add(router.PositionHeader, position)
+	return out
+}
+
+func clone(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	return append(make([]byte, 0, len(b)), b...)
+}
+
+// isDeadLetter reports whether a record is one that deadLetter made for the topic.
+func isDeadLetter(rec *router.Record, topic string) bool {
+	if rec.Topic != topic {
+		return false
+	}
+	for i := range rec.Headers {
+		if rec.Headers[i].Key == headerReason {
+			return true
+		}
+	}
+	return false
+}
+
+// verdict applies the policy of its rule to a poison record: something else is published in its place, it is dropped, or neither, which halts. It is
+// called by the pump and by the sink, and does not block.
+func (s *session) verdict(bad *Poison, rec *router.Record) (instead *router.Record, drop bool) {
+	policy := PoisonPolicy{}
+	if s.o.PoisonPolicy != nil {
+		policy = s.o.PoisonPolicy(int(rec.Rule))
+	}
+	attrs := []any{"reason", bad.Reason, "gtid", bad.GTID, "position", bad.Position, "table", bad.Table, "id", bad.ID, "topic", bad.Topic, "err", bad.Err}
+	switch policy.Action {
+	case SkipPoison:
+		s.metrics.poison.WithLabelValues(bad.Reason).Inc()
+		s.log.Warn("poison record skipped", attrs...)
+		return nil, true
+	case DeadLetterPoison:
+		if isDeadLetter(rec, policy.Topic) {
+			if rec.Value == nil {
+				return nil, false // not even that is accepted
+			}
+			smaller := *rec
+			smaller.Value, smaller.TimestampMillis = nil, time.Now().UnixMilli()
+			return &smaller, false
+		}
+		s.metrics.poison.WithLabelValues(bad.Reason).Inc()
+		s.metrics.deadLetters.WithLabelValues(bad.Reason).Inc()
+		s.log.Warn("poison record becomes a dead letter", append(attrs, "dead_letter_topic", policy.Topic)...)
+		return deadLetter(rec, bad, policy.Topic, time.Now()), false
+	}
+	return nil, false
+}
