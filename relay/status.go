@@ -179,7 +179,7 @@ func (s *session) unready(now time.Time, src binlog.Status, sink SinkStats, c Ch
 	case sink.Records > 0 && len(sink.Connected) == 0 && sink.Connected != nil && sink.OldestAge > patience:
 		return CauseKafka, "Kafka cannot be reached: " + sink.LastError + "; check kafka.brokers and that the brokers run"
 	case !sink.LastAnswer.IsZero() && now.Sub(sink.LastAnswer) > patience:
-		return CauseKafka, fmt.Sprintf("Kafka has not answered since %s: %s; check kafka.brokers and that the brokers run", sink.LastAnswer.UTC().Format(time.RFC3339), sink.LastError)
+		return CauseKafka, fmt.Sprintf("Kafka has not answered since %s: %s; check kafka.brokers and that the brokers run", sink.LastAnswer.UTC().Format(time.RFC3339), firstOf(sink.LastError, "nothing that it was asked came back"))
 	case sink.Unreachable != "" && now.Sub(s.started) > patience:
 		return CauseKafka, "Kafka cannot be used: " + sink.Unreachable + "; check kafka.brokers, kafka.tls, kafka.sasl and that the brokers run"
 	case len(sink.Stalled) > 0:

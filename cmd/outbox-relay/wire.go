@@ -226,7 +226,7 @@ func kafkaOptions(cfg *config.Config) (kafka.Options, error) {
 	return kafka.Options{
 		Brokers: k.Brokers, ClientID: "outbox-relay-" + cfg.Name, TLS: secure,
 		SASL:        kafka.SASL{Mechanism: k.SASL.Mechanism, User: k.SASL.User, Secret: k.SASL.Password.Read},
-		Compression: k.Compression, Partitioner: k.Partitioner, Linger: k.Linger, Window: share(cfg, windowShare),
+		Compression: k.Compression, Partitioner: k.Partitioner, Linger: k.Linger, Idle: cfg.Source.Heartbeat, Window: share(cfg, windowShare),
 		CreateTopics: kafka.CreateTopics{Enabled: k.CreateTopics.Enabled, Partitions: k.CreateTopics.Partitions, ReplicationFactor: k.CreateTopics.ReplicationFactor, Configs: k.CreateTopics.Configs},
 		TopicsLimit:  cfg.Limits.Topics,
 	}, nil

@@ -18,8 +18,7 @@ const (
 	refreshGap   = 100 * time.Millisecond
 	controlRead  = 2 * time.Second
 	controlLimit = 2500 * time.Millisecond
-	// pingEvery is how long no broker may be heard of before one is asked for a sign of life.
-	pingEvery = 5 * time.Second
+	defaultIdle  = 5 * time.Second
 	// controlTopics bounds the topics of one request.
 	controlTopics = 200
 )
@@ -140,7 +139,7 @@ func (c *control) fail(err error) {
 func (c *control) nextAt() time.Time {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
-	at := c.p.answeredAt.Add(pingEvery)
+	at := c.p.answeredAt.Add(c.p.o.Idle)
 	for _, t := range c.p.topics {
 		if !t.refreshAt.IsZero() && t.refreshAt.Before(at) {
 			at = t.refreshAt
@@ -180,7 +179,7 @@ func (c *control) ping(ctx context.Context) error {
 	c.p.mu.Lock()
 	silence := time.Since(c.p.answeredAt)
 	c.p.mu.Unlock()
-	if silence < pingEvery {
+	if silence < c.p.o.Idle {
 		return nil
 	}
 	err := c.call(ctx, func(b *sarama.Broker) error {

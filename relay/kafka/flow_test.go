@@ -280,7 +280,7 @@ func TestNoticesTheLossOfAnIdleCluster(t *testing.T) {
 	if first.IsZero() {
 		t.Error("no answer after an acknowledgement")
 	}
-	h.awaitStats("a sign of life", 10*time.Second, func(s kafka.Stats) bool { return s.LastAnswer.After(first.Add(time.Second)) })
+	h.awaitStats("a sign of life", time.Minute, func(s kafka.Stats) bool { return s.LastAnswer.After(first.Add(time.Second)) })
 	cluster.Close()
 	h.awaitStats("the loss", 10*time.Second, func(s kafka.Stats) bool { return s.LastError != nil })
 	if s := h.p.Stats(); s.LastErrorAt.Before(s.LastAnswer) {

@@ -47,6 +47,8 @@ type Options struct {
 	Partitioner string
 	// Linger is how long a record may wait for others of its partition. With 0 it waits for [Publisher.Flush] or a full batch only.
 	Linger time.Duration
+	// Idle is how long no broker may be heard of before one is asked for a sign of life. Default 5 s.
+	Idle time.Duration
 	// Window bounds the memory of unacknowledged records, in bytes; a single larger record is let in when nothing else is held.
 	// Default 12 MiB.
 	Window int64
@@ -128,8 +130,8 @@ func (o Options) settings() (*settings, error) {
 	if s.MaxBatch < minMaxBatch || s.MaxBatch > maxRequest {
 		fault("batch of %d bytes is not between %d and %d", s.MaxBatch, minMaxBatch, maxRequest)
 	}
-	if s.Linger < 0 {
-		fault("negative linger")
+	if s.Linger < 0 || s.Idle < 0 {
+		fault("negative linger or idle time")
 	}
 	if c := s.CreateTopics; c.Enabled && (c.Partitions == 0 || c.Partitions < -1 || c.ReplicationFactor == 0 || c.ReplicationFactor < -1) {
 		fault("create topics: %d partitions, replication factor %d: each is above 0, or -1 for the broker's default", c.Partitions, c.ReplicationFactor)
@@ -152,6 +154,9 @@ func (s *settings) defaults() {
 	}
 	if s.MaxBatch == 0 {
 		s.MaxBatch = defaultMaxBatch
+	}
+	if s.Idle == 0 {
+		s.Idle = defaultIdle
 	}
 	if s.TopicsLimit == 0 {
 		s.TopicsLimit = 1000
