@@ -15,6 +15,7 @@ import (
 
 	"outbox-relay/binlog"
 	"outbox-relay/binlog/event"
+	"outbox-relay/binlog/gtid"
 	"outbox-relay/internal/fakemysql"
 )
 
@@ -31,7 +32,8 @@ const (
 // fuzzed is the reader's work on one stream.
 type fuzzed struct {
 	transactions []fuzzedTransaction
-	err          error // what ended the reading
+	ranges       []gtid.Range // that the position gained
+	err          error        // what ended the reading
 }
 
 type fuzzedTransaction struct {
@@ -80,6 +82,7 @@ func nextAll(ctx context.Context, t *testing.T, r *binlog.Reader, size int) fuzz
 			out.err = err
 			return out
 		}
+		out.ranges = append(out.ranges, tx.Ranges...)
 		if !tx.HasRows {
 			if tx.Transactions == 0 && !tx.CaughtUp && len(tx.Ranges) > 0 {
 				t.Error("a step of no transaction moves the position")
@@ -151,30 +154,37 @@ func eventsOf(b []byte) []streamEvent {
 	return out
 }
 
-// wantWholeGroups complains about transactions with rows that the stream does not hold from their GTID to an event that commits them. It is a second,
-// simpler opinion on where a transaction ends.
+// wantWholeGroups complains about transactions with rows that the stream does not hold from their GTID to an event that commits them, and about a
+// position that has one whose end the stream does not hold. It is a second, simpler opinion on where a transaction ends.
 func wantWholeGroups(t *testing.T, events []streamEvent, got fuzzed) {
 	t.Helper()
-	if len(got.transactions) == 0 {
+	if len(got.transactions) == 0 && len(got.ranges) == 0 {
 		return
 	}
-	committed := map[string]int{}
-	open, tags := "", &event.Tags{}
+	committed, ended, prepared := map[string]int{}, new(gtid.Set), map[event.XABranch][]gtid.GTID{}
+	var open gtid.GTID
+	tags := &event.Tags{}
 	for _, e := range events {
-		switch e.kind {
-		case event.TypeGTID, event.TypeGTIDTagged:
-			open = ""
-			if g, err := event.ParseGTID(e.kind, e.body, tags); err == nil {
-				open = g.GTID.String()
+		switch {
+		case e.kind == event.TypeGTID || e.kind == event.TypeGTIDTagged:
+			g, _ := event.ParseGTID(e.kind, e.body, tags) // a zero GTID is none
+			open = g.GTID
+		case e.kind == event.TypeRotate && e.flags&event.FlagArtificial != 0:
+			open = gtid.GTID{}
+		case open.Number != 0 && ends(e):
+			if commits(e) {
+				committed[open.String()]++
 			}
-		case event.TypeRotate:
-			if e.flags&event.FlagArtificial != 0 {
-				open = ""
+			branch, prepares, decides := branchOf(e)
+			if prepares {
+				prepared[branch] = append(prepared[branch], open)
+				continue
 			}
-		default:
-			if open != "" && commits(e) {
-				committed[open]++
-				open = ""
+			ended.Add(open)
+			if decides {
+				for _, g := range prepared[branch] {
+					ended.Add(g)
+				}
 			}
 		}
 	}
@@ -183,6 +193,56 @@ func wantWholeGroups(t *testing.T, events []streamEvent, got fuzzed) {
 			t.Errorf("transaction %s came with %d rows, and the stream does not hold its end", tx.gtid, tx.rows)
 		}
 	}
+	for _, r := range got.ranges {
+		gained := new(gtid.Set)
+		gained.AddRange(r)
+		if missing := gtid.Minus(gained, ended); !missing.IsEmpty() {
+			t.Errorf("the position gained %s, and the stream does not hold the end of %s", gained, missing)
+		}
+	}
+}
+
+// branchOf gives the XA branch that the event prepares, or whose end it is.
+func branchOf(e streamEvent) (b event.XABranch, prepares, decides bool) {
+	switch e.kind {
+	case event.TypeXAPrepare:
+		p, err := event.ParseXAPrepare(e.body)
+		return p.Branch, err == nil && !p.OnePhase, false
+	case event.TypeQuery:
+		if q, err := event.ParseQuery(e.body); err == nil && event.Classify(q.Text) == event.StatementXA {
+			x, err := event.ParseXAStatement(q.Text)
+			return x.Branch, false, err == nil
+		}
+	case event.TypeTransactionPayload:
+		if inside := eventsInside(e.body); len(inside) > 0 {
+			return branchOf(inside[len(inside)-1])
+		}
+	}
+	return b, false, false
+}
+
+// ends reports whether a transaction may be over with the event.
+func ends(e streamEvent) bool {
+	switch e.kind {
+	case event.TypeXAPrepare:
+		return true
+	case event.TypeQuery:
+		q, err := event.ParseQuery(e.body)
+		if err != nil {
+			return false
+		}
+		switch event.Classify(q.Text) {
+		case event.StatementBegin, event.StatementSavepoint, event.StatementRollbackTo:
+			return false
+		case event.StatementXA:
+			x, err := event.ParseXAStatement(q.Text)
+			return err == nil && (x.Verb == event.XACommit || x.Verb == event.XARollback)
+		}
+		return true
+	case event.TypeTransactionPayload:
+		return slices.ContainsFunc(eventsInside(e.body), ends)
+	}
+	return commits(e)
 }
 
 // commits reports whether an event can end a transaction so that its rows count.
@@ -259,8 +319,18 @@ func fixtureStreams(t testing.TB) map[string][]byte {
 		"xa": newStream().gtid(1).query("XA START X'61',X'',1").tableMap(tableO, "o").insert(tableO, 1, "a", "p").query("XA END X'61',X'',1").
 			event(event.TypeXAPrepare, []byte{0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 'a'}).transaction(2, "b").gtid(3).query("XA COMMIT X'61',X'',1").bytes(),
 		"large":    newStream().gtid(1).query("BEGIN").tableMap(tableO, "o").insertMore(tableO, 1, "a", string(make([]byte, 5000))).insert(tableO, 2, "b", string(make([]byte, 60000))).xid().bytes(),
-		"rollback": newStream().gtid(1).query("BEGIN").tableMap(tableO, "o").insert(tableO, 1, "a", "p").query("ROLLBACK").bytes(),
-		"error":    newStream().transaction(1, "a").packet([]byte("\xff\xd4\x04#HY000binlog truncated in the middle of event")).bytes(),
+		"no end":   newStream().gtid(1).query("BEGIN").tableMap(tableO, "o").insert(tableO, 1, "a", "p").heartbeat().bytes(),
+		"cut off":  newStream().gtid(1).query("BEGIN").tableMap(tableO, "o").insert(tableO, 1, "a", "p").rotateTo("binlog.000002").format(event.ChecksumCRC32).xid().bytes(),
+		"XID only": newStream().transaction(1, "a").xid().transaction(2, "b").bytes(),
+		"payload without an end": newStream().gtid(1).payload(inner(func(s *stream) {
+			s.query("BEGIN").tableMap(tableO, "o").insert(tableO, 1, "a", "p")
+		})).transaction(2, "b").bytes(),
+		"payload and more": newStream().gtid(1).payload(inner(func(s *stream) {
+			s.query("BEGIN").tableMap(tableO, "o").insert(tableO, 1, "a", "p").xid().tableMap(tableO, "o").insert(tableO, 2, "b", "p").xid()
+		})).transaction(2, "b").bytes(),
+		"v2 heartbeat": newStream().transaction(1, "a").heartbeatV2().transaction(2, "b").bytes(),
+		"rollback":     newStream().gtid(1).query("BEGIN").tableMap(tableO, "o").insert(tableO, 1, "a", "p").query("ROLLBACK").bytes(),
+		"error":        newStream().transaction(1, "a").packet([]byte("\xff\xd4\x04#HY000binlog truncated in the middle of event")).bytes(),
 	}
 	for i, events := range fixtureGroups(t) {
 		s := newStream()
