@@ -99,6 +99,8 @@ type Table struct {
 	Table TableName `yaml:"table"`
 	// Preset is outbox, debezium, cloudevents or none.
 	Preset string `yaml:"preset" oneof:"outbox debezium cloudevents none"`
+	// Debezium are the options of the preset of that name, zero with another.
+	Debezium Debezium `yaml:"debezium,omitempty"`
 	// Topic, Key and Value are templates; empty means the preset's.
 	Topic   string   `yaml:"topic"`
 	Key     string   `yaml:"key"`

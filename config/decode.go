@@ -41,7 +41,7 @@ func (c *collector) decode(v reflect.Value, given any, path string, choice []str
 		list := reflect.MakeSlice(v.Type(), len(given), len(given))
 		for i, element := range given {
 			if t, ok := list.Index(i).Addr().Interface().(*Table); ok {
-				*t = Table{Preset: PresetOutbox, NullKey: PolicyPoison}
+				*t = defaultTable(element)
 			}
 			c.decode(list.Index(i), element, fmt.Sprintf("%s[%d]", path, i), nil)
 		}

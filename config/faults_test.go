@@ -146,10 +146,15 @@ func TestFaults(t *testing.T) {
 			[]string{"source.on_divergence: the policy continue is not available yet (line 1) - use halt"}},
 		{"table from snapshot", "tables: [{table: a.b, from: snapshot}]", nil, nil,
 			[]string{"tables[0].from: adding a table by snapshot is not available yet (line 2) - use latest"}},
-		{"debezium", "tables: [{table: a.b, preset: debezium}]", nil, nil,
-			[]string{"tables[0].preset: the preset debezium is not available yet (line 2) - use outbox, or none with templates of your own"}},
+		{"debezium with templates", "tables: [{table: a.b, preset: debezium, topic: t, null_key: allow, debezium: {binary: octal}}]", nil, nil, []string{
+			`tables[0].debezium.binary: "octal" is not a choice (line 2) - use bytes, base64, base64-url-safe or hex`,
+			"tables[0].topic: has no effect with preset debezium (line 2) - set debezium.route, debezium.topic_regex and debezium.topic_replacement",
+			"tables[0].null_key: has no effect with preset debezium (line 2) - drop it: a null key is published as Debezium publishes it",
+		}},
+		{"debezium options elsewhere", "tables: [{table: a.b, debezium: {id: event_id}}]", nil, nil,
+			[]string{"tables[0].debezium: has no effect with preset outbox (line 2) - set preset: debezium, or drop it"}},
 		{"cloudevents", "tables: [{table: a.b, preset: cloudevents}]", nil, nil,
-			[]string{"tables[0].preset: the preset cloudevents is not available yet (line 2) - use outbox, or none with templates of your own"}},
+			[]string{"tables[0].preset: the preset cloudevents is not available yet (line 2) - use outbox, debezium, or none with templates of your own"}},
 		{"exactly once", "kafka: {brokers: ['k1:9092'], delivery: exactly-once}\ncheckpoint: {store: kafka}", nil, nil, []string{
 			"kafka.delivery: exactly-once delivery is not available yet (line 3) - use at-least-once; consumers can drop duplicates by the header outbox-relay-position",
 			"checkpoint.store: the checkpoint store kafka is not available yet (line 4) - use mysql, or file on a disk that outlives the relay's host or container",

@@ -129,6 +129,9 @@ func (c *collector) complete(cfg *Config, tree map[string]any) {
 		if _, ok := own["park_keys"]; !ok {
 			t.Poison.ParkKeys = cfg.Poison.ParkKeys
 		}
+		if t.Preset == PresetDebezium && t.Debezium.TopicPrefix == "" {
+			t.Debezium.TopicPrefix = cfg.Name
+		}
 		if t.Otherwise == "" {
 			continue
 		}

@@ -81,8 +81,8 @@ func (c *collector) table(t *Table, path string) {
 		c.missing(path+".table", "write schema.table")
 	}
 	switch t.Preset {
-	case PresetDebezium, PresetCloudEvents:
-		c.later(path+".preset", "the preset "+t.Preset, "use outbox, or none with templates of your own")
+	case PresetCloudEvents:
+		c.later(path+".preset", "the preset "+t.Preset, "use outbox, debezium, or none with templates of your own")
 	case PresetNone:
 		if t.Topic == "" {
 			c.missing(path+".topic", "preset none has no topic of its own")
@@ -91,6 +91,7 @@ func (c *collector) table(t *Table, path string) {
 			c.missing(path+".value", "preset none has no value of its own")
 		}
 	}
+	c.debezium(t, path)
 	for i, h := range t.Headers {
 		if h.Name == "" {
 			c.missing(fmt.Sprintf("%s.headers[%d].name", path, i), "the header's key")

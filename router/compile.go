@@ -111,9 +111,9 @@ func (c *compiler) debezium(in Rule) *debezium.Preset {
 	for _, one := range []struct{ field, given, instead string }{
 		{"topic", in.Topic, "debezium.route, debezium.topic_regex and debezium.topic_replacement"}, {"key", in.Key, "debezium.key"},
 		{"value", in.Value, "debezium.payload"}, {"timestamp", in.Timestamp, "debezium.timestamp"},
-		{"partition", in.Partition, "a column with placement partition in debezium.additional"}, {"null_key", in.NullKey, "nothing: a null key is published as one"},
+		{"partition", in.Partition, "a column with placement partition in debezium.additional"},
 	} {
-		if one.given != "" && !(one.field == "null_key" && one.given == "poison") {
+		if one.given != "" {
 			c.fault(one.field, "preset debezium has its own: set %s", one.instead)
 		}
 	}

@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -20,6 +24,7 @@ import (
 	"outbox-relay/relay/kafka"
 	"outbox-relay/relay/stdout"
 	"outbox-relay/router"
+	"outbox-relay/router/debezium"
 )
 
 // Shares of limits.buffer: the records in flight, the open transactions in memory, the tracker's transactions.
@@ -105,6 +110,9 @@ func rulesOf(cfg *config.Config) []router.Rule {
 			Table: t.Table.String(), Preset: t.Preset, Topic: t.Topic, Key: t.Key, Value: t.Value, Timestamp: t.Timestamp, TimeZone: t.TimeZone,
 			Partition: t.Partition, When: t.When, Otherwise: t.Otherwise, Tombstone: t.Tombstone, NullKey: t.NullKey, Poison: t.Poison.Policy,
 		}
+		if t.Preset == config.PresetDebezium {
+			r.Debezium = debeziumOf(t.Debezium)
+		}
 		for _, h := range t.Headers {
 			r.Headers = append(r.Headers, router.HeaderRule{Name: h.Name, Value: h.Value})
 		}
@@ -112,6 +120,25 @@ func rulesOf(cfg *config.Config) []router.Rule {
 	}
 	return rules
 }
+
+func debeziumOf(d config.Debezium) *debezium.Options {
+	return &debezium.Options{
+		ID: d.ID, Key: d.Key, Payload: d.Payload, Timestamp: d.Timestamp, RouteBy: d.Route, TopicRegex: d.TopicRegex, TopicReplacement: d.TopicReplacement,
+		Additional: d.Additional, AdditionalMissing: d.AdditionalMissing, ExpandJSON: d.ExpandJSON, JSONNull: d.JSONNull, TombstoneOnEmpty: d.TombstoneOnEmpty,
+		KeyConverter: d.KeyConverter, ValueConverter: d.ValueConverter, HeaderConverter: d.HeaderConverter,
+		NoContextHeaders: !d.ContextHeaders, TopicPrefix: d.TopicPrefix, RunID: runID(),
+		Binary: d.Binary, UnsignedBigint: d.BigintUnsigned, JSONText: d.JSONText, NoPositionHeader: !d.PositionHeader,
+	}
+}
+
+// runID is a UUID of version 7 (RFC 9562, section 5.7), one for each process: the context header of that name.
+var runID = sync.OnceValue(func() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	binary.BigEndian.PutUint64(b[:], uint64(time.Now().UnixMilli())<<16|uint64(b[6])<<8|uint64(b[7]))
+	b[6], b[8] = b[6]&0x0f|0x70, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+})
 
 func loginOf(cfg *config.Config) binlog.Login {
 	return binlog.Login{
