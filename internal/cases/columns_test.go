@@ -50,6 +50,12 @@ var columnCases = []failureCase{
 		do:    []string{"INSERT INTO o(aggregate_id, payload) VALUES (UUID_TO_BIN('00112233-4455-6677-8899-aabbccddee00'), 1), ('short', 2)"},
 		want:  []string{"00112233-4455-6677-8899-aabbccddee00 1"}, stop: "invalid_filter", words: []string{"aggregate_id", "16 bytes, the column has 5"},
 	},
+	{
+		id: "M9", what: "binlog_row_image MINIMAL and an INSERT that names no column at all",
+		setup: []string{"CREATE TABLE o (aggregate_id VARCHAR(9) DEFAULT 'd', payload INT DEFAULT 5)"},
+		do:    []string{"INSERT INTO o VALUES ('a', 1)", "SET binlog_row_image = MINIMAL", "INSERT INTO o() VALUES ()"},
+		want:  []string{"a 1"}, stop: "missing_column", words: []string{"{db}.o", "column aggregate_id"},
+	},
 	{id: "M8", what: "a table of hundreds of columns, every other one NULL", steps: wideTable},
 }
 

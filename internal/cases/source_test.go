@@ -33,6 +33,8 @@ var sourceCases = []failureCase{
 	{id: "G14", what: "a server that cannot be read: MariaDB, MySQL 5.7, no REPLICATION SLAVE, other binlog_format or gtid_mode", alone: true, steps: unsuitableServers},
 	{id: "G15", what: "an INCIDENT in the binlog: the server says that it has lost events", steps: incident},
 	{id: "G16", what: "an event of an unknown type, with and without the mark that it may be ignored", steps: unknownEvents},
+	{id: "G17", what: "binlog files of a few kilobytes, which are rotated all the time", alone: true, steps: smallFiles},
+	{id: "G18", what: "binlog_checksum is switched off and on while the relay reads", alone: true, steps: withoutChecksums},
 }
 
 func taggedAndCut(s *site) {
@@ -483,4 +485,34 @@ func unknownEvents(s *site) {
 	s.exec("INSERT INTO o(aggregate_id, payload) VALUES ('a', '2')", "INSERT INTO o(aggregate_id, payload) VALUES ('behind', '3')")
 	s.wantStop("unknown_event", "unknown type 200", "(transaction ", "use a relay that knows this server version")
 	s.equal(s.got, []string{"a 2"})
+}
+
+func smallFiles(s *site) {
+	s.exec(outboxTable)
+	s.begin(nil, nil)
+	s.exec("SET GLOBAL max_binlog_size = 4096")
+	defer s.exec("SET GLOBAL max_binlog_size = DEFAULT")
+	for round := range 3 {
+		var want []string
+		for i := range 20 {
+			s.exec(fmt.Sprintf("INSERT INTO o(aggregate_id, payload) VALUES ('%d', JSON_QUOTE(REPEAT('x', 300)))", i))
+			want = append(want, fmt.Sprintf("%d \"%s\"", i, strings.Repeat("x", 300)))
+		}
+		if round == 1 {
+			s.exec("FLUSH BINARY LOGS")
+			s.restart()
+		}
+		s.wantRecords(want...)
+	}
+}
+
+func withoutChecksums(s *site) {
+	s.exec(outboxTable)
+	s.begin(nil, nil)
+	defer s.exec("SET GLOBAL binlog_checksum = CRC32")
+	s.exec("INSERT INTO o(aggregate_id, payload) VALUES ('a', '1')", "SET GLOBAL binlog_checksum = NONE", "INSERT INTO o(aggregate_id, payload) VALUES ('b', '2')")
+	s.wantRecords("a 1", "b 2")
+	s.exec("SET SESSION binlog_transaction_compression = ON", "INSERT INTO o(aggregate_id, payload) VALUES ('c', JSON_QUOTE(REPEAT('x', 1000000)))", "SET GLOBAL binlog_checksum = CRC32", "INSERT INTO o(aggregate_id, payload) VALUES ('d', '4')")
+	s.restart()
+	s.wantRecords("c \""+strings.Repeat("x", 1000000)+"\"", "d 4")
 }

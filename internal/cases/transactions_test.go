@@ -31,6 +31,16 @@ var transactionCases = []failureCase{
 	{id: "T10", what: "a transaction that ends in ROLLBACK in the binlog", steps: rolledBackInBinlog},
 	{id: "T11", what: "empty transactions, and numbers out of order", steps: emptyTransactions},
 	{id: "T12", what: "a transaction of one outbox row and a thousand of another table, whose bytes nobody looks at", steps: manyForeignRows},
+	{
+		id: "T14", what: "XA branches that changed nothing, prepared and committed", alone: true,
+		do: []string{
+			"XA START 'e1'", "XA END 'e1'", "XA PREPARE 'e1'", "XA COMMIT 'e1'", "XA START 'e2'", "UPDATE o SET payload = '1' WHERE id = 99", "XA END 'e2'", "XA PREPARE 'e2'", "XA COMMIT 'e2'",
+			"XA START 'e3'", "SELECT * FROM o FOR UPDATE", "XA END 'e3'", "XA PREPARE 'e3'", "XA ROLLBACK 'e3'", "XA START 'e4'", "XA END 'e4'", "XA COMMIT 'e4' ONE PHASE",
+			"XA START 'e5'", "SAVEPOINT s", "INSERT INTO o(aggregate_id, payload) VALUES ('no', '1')", "ROLLBACK TO s", "XA END 'e5'", "XA PREPARE 'e5'", "XA COMMIT 'e5'",
+			"INSERT INTO o(aggregate_id, payload) VALUES ('a', '1')",
+		},
+		want: []string{"a 1"},
+	},
 	{id: "T13", what: "a consumer that looks for the row at once", steps: visibleAtLast},
 }
 

@@ -110,6 +110,13 @@ var valueCases = []failureCase{
 			want:    [][]string{{string(everyByte()), "", "NULL"}},
 		},
 	},
+	{
+		id: "V16", what: "BIT, SET, DATE and YEAR as keys and values",
+		setup: []string{"CREATE TABLE o (id INT AUTO_INCREMENT PRIMARY KEY, aggregate_id BIT(10), payload SET('a','b'), d DATE, g POINT, y YEAR)"},
+		rules: []router.Rule{{Table: "{db}.o", Preset: "none", Topic: "t", Key: "{aggregate_id}", Value: "{payload}", Headers: []router.HeaderRule{{Name: "d", Value: "{d}/{y}"}}}},
+		do:    []string{"INSERT INTO o VALUES (1, 513, 'a,b', '2020-02-03', POINT(1, 2), 1999)"},
+		want:  []string{"513 a,b d=2020-02-03/1999"},
+	},
 	{id: "V15", what: "a row image with damaged content and a right checksum", steps: damagedRows},
 }
 

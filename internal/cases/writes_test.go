@@ -4,6 +4,8 @@ import (
 	"database/sql"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -109,6 +111,21 @@ var writeCases = []failureCase{
 		do:   []string{"SET binlog_rows_query_log_events = ON", "INSERT /* a comment; BEGIN */ INTO o(aggregate_id, payload) VALUES ('a', '1')", "BEGIN", "INSERT INTO o(aggregate_id, payload) VALUES ('COMMIT', '2')", "INSERT INTO o(aggregate_id, payload) VALUES ('ROLLBACK', '3')", "COMMIT"},
 		want: []string{"a 1", "COMMIT 2", "ROLLBACK 3"},
 	},
+	{
+		id: "W16", what: "an unsafe statement in a session of mixed format, which the server logs as rows",
+		do:   []string{"SET binlog_format = MIXED", "INSERT INTO o(aggregate_id, payload) VALUES (SUBSTR(UUID(), 1, 0), '1')"},
+		want: []string{" 1"},
+	},
+	{
+		id: "W17", what: "temporary tables that are made and dropped within transactions and in statement format",
+		do: []string{
+			"BEGIN", "INSERT INTO o(aggregate_id, payload) VALUES ('a', '1')", "DROP TEMPORARY TABLE IF EXISTS nope", "CREATE TEMPORARY TABLE tt (id INT)", "INSERT INTO tt VALUES (1)", "INSERT INTO o(aggregate_id, payload) VALUES ('b', '2')", "DROP TEMPORARY TABLE tt", "COMMIT",
+			"SET binlog_format = STATEMENT", "CREATE TEMPORARY TABLE tt (id INT)", "DROP TEMPORARY TABLE tt", "SET binlog_format = ROW", "INSERT INTO o(aggregate_id, payload) VALUES ('c', '3')",
+		},
+		want: []string{"a 1", "b 2", "c 3"},
+	},
+	{id: "W18", what: "a MyISAM outbox, with a statement that fails in the middle and keeps its first rows", steps: failedHalfWay},
+	{id: "W19", what: "row events of the older version", only: "8", alone: true, steps: olderRowEvents},
 	{id: "R1", what: "rows of another server that this one has replicated", steps: replicatedThrough},
 }
 
@@ -149,6 +166,14 @@ func foreignStatements(s *site) {
 	s.wantRecords("seen 1")
 	stops("INSERT INTO {db2}.y VALUES (1)")
 	stops("INSERT INTO o(aggregate_id, payload) SELECT 'unseen', '2' FROM {db2}.x")
+	file := filepath.Join(s.TempDir(), "rows")
+	if err := os.WriteFile(file, []byte("1\n"), 0o644); err != nil {
+		s.Fatal(err)
+	}
+	stops("LOAD DATA INFILE '" + file + "' INTO TABLE o (payload)")
+	s.exec("SET binlog_format = STATEMENT", "LOAD DATA INFILE '"+file+"' INTO TABLE {db2}.x", "SET @v = 5", "INSERT INTO {db2}.x VALUES (@v + LAST_INSERT_ID())", "INSERT INTO {db2}.x VALUES (RAND())", "SET binlog_format = ROW", "INSERT INTO o(aggregate_id, payload) VALUES ('seen', '2')")
+	s.wantRecords("seen 2")
+	s.exec("SET SESSION binlog_transaction_compression = ON")
 	stops("UPDATE o SET payload = '3'") // it might have been an INSERT: the text is not read
 
 	// More than 16 databases are not listed: any may be among them.
@@ -175,6 +200,28 @@ func createSelectStatement(s *site) {
 	s.wantRecords()
 	s.exec("SET binlog_format = STATEMENT", "CREATE TABLE o SELECT * FROM src")
 	s.wantStop("statement_write", `database "{db}"`, "(transaction ")
+}
+
+func failedHalfWay(s *site) {
+	s.exec("CREATE TABLE o (id INT PRIMARY KEY, aggregate_id INT, payload INT) ENGINE=MyISAM")
+	s.begin(nil, nil)
+	if _, err := s.conn.Execute("INSERT INTO o VALUES (1, 1, 1), (2, 2, 2), (1, 3, 3)"); err == nil {
+		s.Error("the statement did not fail")
+	}
+	s.exec("LOCK TABLES o WRITE", "INSERT INTO o VALUES (4, 4, 4)", "UNLOCK TABLES")
+	s.wantRecords("1 1", "2 2", "4 4")
+}
+
+func olderRowEvents(s *site) {
+	s.exec(outboxTable)
+	s.begin(nil, nil)
+	s.exec("SET GLOBAL log_bin_use_v1_row_events = ON")
+	defer s.exec("SET GLOBAL log_bin_use_v1_row_events = OFF")
+	s.exec("INSERT INTO o(aggregate_id, payload) VALUES ('a', '1')", "UPDATE o SET payload = '2'", "DELETE FROM o")
+	s.wantRecords("a 1")
+	if u, d := s.ignored("o", "update"), s.ignored("o", "delete"); u != 1 || d != 1 {
+		s.Errorf("%v updates and %v deletes were counted", u, d)
+	}
 }
 
 func replicatedThrough(s *site) {
