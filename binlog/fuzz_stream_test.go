@@ -60,6 +60,9 @@ func readFuzzed(t *testing.T, dir string, play []byte) fuzzed {
 	}
 	binlog.SetBuffers(r, fuzzStreamBuffer, fuzzInnerBuffer)
 	out := nextAll(ctx, t, r, len(play))
+	if err := r.Status().LastError; err != nil && !binlog.Explained(err) {
+		t.Errorf("the reader takes this for a failure of the network: %v", err)
+	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}

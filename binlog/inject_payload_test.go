@@ -91,6 +91,11 @@ func TestPayloadsThatStopTheReader(t *testing.T) {
 	plain := inner(insertO(2, "b", "p"))
 	zip := packed(plain)
 	zipped := func(write func(*stream)) []byte { return payloadBody(event.CompressionZSTD, packed(inner(write))) }
+	large := packed(inner(func(s *stream) {
+		s.query("BEGIN").tableMap(tableF, "f").insert(tableF, 1, "x", noise(200<<10)).tableMap(tableO, "o").insert(tableO, 2, "b", noise(200<<10)).xid()
+	}))
+	damaged := append([]byte(nil), large...)
+	clear(damaged[len(large)/4 : len(large)/4+2000])
 	open := func(s *stream) { s.query("BEGIN").tableMap(tableO, "o").insert(tableO, 2, "b", "p") }
 	for name, test := range map[string]struct {
 		body   []byte
@@ -115,6 +120,9 @@ func TestPayloadsThatStopTheReader(t *testing.T) {
 		"compression of later days":   {payloadBody(1, zip), binlog.ReasonUnknownEvent, []string{"unknown compression 1", "a relay that knows"}},
 		"packed bytes cut off":        {payloadBody(event.CompressionZSTD, zip[:len(zip)-9]), binlog.ReasonCorrupt, []string{"3 times"}},
 		"packed bytes damaged":        {payloadBody(event.CompressionZSTD, append(append([]byte(nil), zip[:20]...), bytes.Repeat([]byte{0xff}, len(zip)-20)...)), binlog.ReasonCorrupt, []string{"3 times"}},
+		"cut off in a large event":    {payloadBody(event.CompressionZSTD, large[:len(large)/4]), binlog.ReasonCorrupt, []string{"3 times"}},
+		"cut off in a large row":      {payloadBody(event.CompressionZSTD, large[:len(large)-len(large)/4]), binlog.ReasonCorrupt, []string{"3 times"}},
+		"damaged in a large event":    {payloadBody(event.CompressionZSTD, damaged), binlog.ReasonCorrupt, []string{"3 times"}},
 		"no packed bytes but others":  {payloadBody(event.CompressionZSTD, []byte("these bytes are no zstd frame")), binlog.ReasonCorrupt, []string{"3 times"}},
 		"an event cut off":            {payloadBody(event.CompressionNone, plain[:len(plain)-3]), binlog.ReasonCorrupt, []string{"3 times", "unexpected EOF"}},
 		"an event's head cut off":     {payloadBody(event.CompressionNone, plain[:10]), binlog.ReasonCorrupt, []string{"3 times", "unexpected EOF"}},

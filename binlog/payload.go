@@ -228,10 +228,10 @@ func (b *innerBody) Read(p []byte) (int, error) {
 	if err == io.EOF && b.left > 0 {
 		return n, fmt.Errorf("%w: payload: %w", errCorrupt, io.ErrUnexpectedEOF)
 	}
-	if errors.Is(err, io.EOF) {
-		err = nil
+	if err != nil && err != io.EOF {
+		return n, fmt.Errorf("%w: payload: %w", errCorrupt, err)
 	}
-	return n, err
+	return n, nil
 }
 
 func (b *innerBody) Skip() error {
