@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/IBM/sarama"
 
@@ -219,5 +222,90 @@ func TestPoisonRowsUnderEachPolicy(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Dead letters are published again by a command that is killed again and again: in the end all of them are there, with ids, keys, headers and values
+// unchanged and in the order of their keys.
+func TestDeadLettersArePublishedAgain(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	dead := k.NewTopic(t, 3, nil)
+	s := site(t, e2e.SiteOptions{Kafka: k, Config: fmt.Sprintf("poison: {policy: dead_letter, topic: %s}\nlimits: {row: %d}\n", dead, rowLimit)})
+	setLimit(t, k, s.Name+".order", topicLimit)
+	r := start(t, s, e2e.RelayOptions{})
+	waitMarked(t, s, r)
+	kinds := poisonLoad(t, s)
+	waitMarked(t, s, r)
+	stop(t, r)
+	setLimit(t, k, s.Name+".order", 1<<20)
+
+	before := read(t, k, s.Topics(), nil)
+	binary, err := builder.Binary(testContext(t), e2e.Build{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := func(args ...string) *exec.Cmd {
+		return exec.CommandContext(testContext(t), binary, append([]string{"dead-letter", "--config", filepath.Join(s.Dir, "relay-1.yaml")}, args...)...)
+	}
+	output := func(args ...string) string {
+		t.Helper()
+		out, err := command(args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v\n%.2000s", args, err, out)
+		}
+		return string(out)
+	}
+	if lines := strings.Count(output("list", "--json"), "\n"); lines != 4*poisonRows {
+		t.Errorf("%d letters are listed, want %d", lines, 4*poisonRows)
+	}
+	if out := output("redrive", "--dry-run"); !strings.Contains(out, fmt.Sprintf("%d letters would be published again, %d passed by", 2*poisonRows, 2*poisonRows)) {
+		t.Errorf("a dry run says %.2000s", out)
+	}
+	const kills = 20
+	for i := range kills {
+		c := command("redrive")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(i) * 40 * time.Millisecond) // a moment of its own each time
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}
+	output("redrive")
+	if out := output("redrive"); !strings.Contains(out, "0 letters published again, 0 passed by") {
+		t.Errorf("once more says %.2000s", out)
+	}
+	if out := output("list"); !strings.Contains(out, "no dead letters") {
+		t.Errorf("afterwards are listed %.2000s", out)
+	}
+
+	seen := map[int]bool{}
+	again := map[string][]int{}
+	got := read(t, k, s.Topics(), func(id int, headers map[string]string, m relaytest.Message) {
+		kind := kinds[id]
+		if kind == "" {
+			return
+		}
+		payload := fmt.Sprintf(`{"n": %d, "pad": "%s"}`, id, noise[:map[string]int{tooLarge: topicLimit, muchTooLarge: deadLimit}[kind]+1000])
+		names := []string{"id", "event_type", "aggregate_type", "idempotency_key", "outbox-relay-position"}
+		for i, h := range m.Headers {
+			if i >= len(names) || h.Key != names[i] {
+				t.Errorf("row %d has the header %s at place %d", id, h.Key, i)
+			}
+		}
+		if string(m.Value) != payload || headers["idempotency_key"] != fmt.Sprintf("i%d", id) || string(m.Key) != fmt.Sprintf("k%d", id%97) {
+			t.Errorf("row %d (%s) came back changed: %d bytes, headers %v", id, kind, len(m.Value), headers)
+		}
+		if !seen[id] {
+			seen[id] = true
+			again[string(m.Key)] = append(again[string(m.Key)], id)
+		}
+	})
+	sameRows(t, "published again", again, wanted(func(id int) bool { return kinds[id] == tooLarge || kinds[id] == muchTooLarge }))
+	for key, ids := range before {
+		if !slices.Equal(got[key][:len(ids)], ids) {
+			t.Errorf("key %s: what was there before has changed", key)
+		}
 	}
 }
