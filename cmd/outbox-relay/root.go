@@ -94,6 +94,7 @@ func (a *app) configCommand() *cobra.Command {
 				return err
 			},
 		},
+		a.fromDebeziumCommand(),
 	)
 	return c
 }
