@@ -8,6 +8,7 @@ GO        ?= go
 FUZZTIME  ?= 20s
 KILLS     ?= 200
 ROUNDS    ?= 20
+TRANSACTIONS ?= 1000
 ROWS      ?= 200000
 DOCUMENTS ?= 100000
 SEED      ?= 1
@@ -79,6 +80,10 @@ crash: ## Kill the relay at random moments under load and judge every row [KILLS
 .PHONY: faults
 faults: ## Kill, freeze and cut off the servers under load and judge every row [ROUNDS=20 SEED=1]
 	$(GO) run ./internal/e2e/cmd/campaign faults -rounds $(ROUNDS) -seed $(SEED)
+
+.PHONY: xa
+xa: ## Run XA transactions amid ends of the relay and of MySQL and judge every row [TRANSACTIONS=1000 SEED=1 MYSQL=8.0]
+	$(GO) run ./internal/e2e/cmd/campaign xa -transactions $(TRANSACTIONS) -seed $(SEED) $(if $(MYSQL),-mysql $(MYSQL))
 
 .PHONY: fidelity
 fidelity: ## Compare random rows of random tables with what SELECT prints [ROWS=200000 DOCUMENTS=100000 SEED=1 MYSQL=8.0 METADATA=MINIMAL]

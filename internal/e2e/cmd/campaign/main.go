@@ -2,6 +2,7 @@
 //
 //	campaign crash  -kills 200 -seed 1     kill -9 of the relay under load
 //	campaign faults -rounds 20 -seed 1     kills and freezes of MySQL and Kafka, cut connections
+//	campaign xa -transactions 1000 -seed 1 XA transactions of all shapes, amid ends of the relay and of MySQL
 //
 // It starts its own servers, prints a table of figures at the end, and exits 1 when the promise was broken.
 package main
@@ -33,18 +34,21 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) == 0 || args[0] != "crash" && args[0] != "faults" {
-		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-servers] | faults [-rounds n] [-only name]; both: [-rate n] [-max-rows n] [-seed n] [-race]")
+	if len(args) == 0 || args[0] != "crash" && args[0] != "faults" && args[0] != "xa" {
+		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-servers] | faults [-rounds n] [-only name] | xa [-transactions n] [-gentle]; crash and faults: [-rate n] [-max-rows n]; all: [-seed n] [-race] [-mysql version]")
 		return flag.ErrHelp
 	}
 	flags := flag.NewFlagSet("campaign "+args[0], flag.ContinueOnError)
 	kills := flags.Int("kills", 200, "how often the relay is killed (crash)")
 	servers := flags.Bool("servers", false, "kill the servers at random as well (crash)")
 	rounds := flags.Int("rounds", 20, "how often each fault is made (faults)")
+	transactions := flags.Int("transactions", 1000, "number of XA transactions (xa)")
+	gentle := flags.Bool("gentle", false, "the relay is stopped and never killed (xa)")
 	only := flags.String("only", "", "a single fault by its name (faults)")
 	rate := flags.Int("rate", 600, "transactions per second")
 	rows := flags.Int("max-rows", 1, "outbox rows of a transaction at most")
 	seed := flags.Uint64("seed", 1, "seed of the moments and of the load")
+	version := flags.String("mysql", "", "prefix of the MySQL version, such as 8.0; empty for the newest")
 	race := flags.Bool("race", false, "run a relay with the race detector")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -55,7 +59,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer builder.Close()
-	m, err := sandbox.StartMySQL(ctx, sandbox.MySQLOptions{Progress: say})
+	m, err := sandbox.StartMySQL(ctx, sandbox.MySQLOptions{Version: *version, Progress: say})
 	if err != nil {
 		return err
 	}
@@ -70,10 +74,13 @@ func run(ctx context.Context, args []string) error {
 		Err() error
 	}
 	build, load := e2e.Build{Race: *race}, e2e.Load{Rate: *rate, MaxRows: *rows}
-	if args[0] == "crash" {
+	switch args[0] {
+	case "crash":
 		result, err = e2e.Crash(ctx, e2e.CrashOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Kills: *kills, Servers: *servers, Seed: *seed, Load: load, Progress: say})
-	} else {
+	case "faults":
 		result, err = e2e.Faults(ctx, e2e.FaultsOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Rounds: *rounds, Only: *only, Seed: *seed, Load: load, Progress: say})
+	default:
+		result, err = e2e.XA(ctx, e2e.XAOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Transactions: *transactions, Seed: *seed, Gentle: *gentle, Progress: say})
 	}
 	if err != nil {
 		return err
