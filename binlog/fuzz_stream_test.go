@@ -26,7 +26,7 @@ const (
 	fuzzHang = time.Minute
 	// Small buffers, so that small events are taken the way of large ones.
 	fuzzStreamBuffer, fuzzInnerBuffer = 2 << 10, 512
-	fuzzMemory, fuzzRowLimit          = 32 << 10, 64 << 10
+	fuzzMemory, fuzzRowLimit          = 32 << 10, 4 << 10
 )
 
 // fuzzed is the reader's work on one stream.
