@@ -190,7 +190,10 @@ func TestAConnectionLostAtAnyByteLosesAndDoublesNothing(t *testing.T) {
 		}},
 	}
 	whole := behind(groups, new(gtid.Set)).bytes()
-	for name, buffers := range map[string][2]int{"whole events": {64 << 10, 64 << 10}, "streamed events": {256, 256}} {
+	for name, test := range map[string]struct {
+		buffers [2]int
+		limit   int64
+	}{"whole events": {[2]int{64 << 10, 64 << 10}, 1 << 20}, "streamed events": {[2]int{256, 256}, 1 << 20}, "split rows": {[2]int{256, 256}, 200}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -201,7 +204,7 @@ func TestAConnectionLostAtAnyByteLosesAndDoublesNothing(t *testing.T) {
 						}
 						return behind(groups, set).bytes(), true
 					}}
-					got := playHere(t, source, nil, func(r *binlog.Reader) { binlog.SetBuffers(r, buffers[0], buffers[1]) })
+					got := playHere(t, source, func(o *binlog.Options) { o.RowLimit = test.limit }, func(r *binlog.Reader) { binlog.SetBuffers(r, test.buffers[0], test.buffers[1]) })
 					wantRows(t, got, "1 a "+p, "2 b "+p, "3 c "+p, "4 d "+noise, "6 f "+p, "5 e "+p, "8 h "+p)
 					if want := fakemysql.UUID + ":1-8"; got.position.String() != want {
 						t.Errorf("the position is %s, want %s", got.position, want)
