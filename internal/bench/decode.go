@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"testing"
 
 	"github.com/go-mysql-org/go-mysql/replication"
 
@@ -144,25 +143,14 @@ func body(ev []byte) []byte { return ev[eventHead : len(ev)-4] }
 
 // measureDecode lets a decoder go over the capture again and again.
 func measureDecode(c *capture, decode func(*capture) (int, error)) (decodeRun, error) {
-	var failed error
-	r := testing.Benchmark(func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			n, err := decode(c)
-			if err == nil && n != c.rows {
-				err = fmt.Errorf("%d rows decoded instead of %d", n, c.rows)
-			}
-			if err != nil {
-				failed = err
-				b.FailNow()
-			}
+	return measurePasses(func() (pass, error) {
+		end := meter()
+		n, err := decode(c)
+		if err == nil && n != c.rows {
+			err = fmt.Errorf("%d rows decoded instead of %d", n, c.rows)
 		}
+		return end(n), err
 	})
-	if failed != nil {
-		return decodeRun{}, failed
-	}
-	rows := float64(c.rows)
-	return decodeRun{float64(r.T.Nanoseconds()) / float64(r.N) / rows, float64(r.MemAllocs) / float64(r.N) / rows, float64(r.MemBytes) / float64(r.N) / rows}, nil
 }
 
 // goMySQL decodes rows into values; topic, key and headers would have to be made of them still.
@@ -254,7 +242,7 @@ func (d *rowDecoder) rows(ev []byte) error {
 }
 
 func reportDecode(out io.Writer, w workload, theirs, ours []decodeRun) error {
-	fmt.Fprintf(out, "decoding rows with about %d bytes of JSON; medians of %d runs; ours includes routing to key, value and headers\n", w.JSON, len(ours))
+	fmt.Fprintf(out, "decoding rows with about %d bytes of JSON; processor time, medians of %d runs; ours includes routing to key, value and headers\n", w.JSON, len(ours))
 	return printLines(out, decodeLines("row", theirs, ours, wantDecode, wantAllocs))
 }
 

@@ -76,7 +76,7 @@ func foreignDecode(ctx context.Context, s *servers, rounds int, profile string, 
 			}
 			ours = append(ours, r)
 		}
-		fmt.Fprintf(out, "passing by %d %s, %s; medians of %d runs; ours includes cutting packets and comparing checksums\n", len(c.ends), stream.name, c.sizes(), rounds)
+		fmt.Fprintf(out, "passing by %d %s, %s; processor time, medians of %d runs; ours includes cutting packets and comparing checksums\n", len(c.ends), stream.name, c.sizes(), rounds)
 		err = printLines(out, decodeLines("event", theirs, ours, wantForeign, wantForeignAllocs))
 		if err != nil && !errors.Is(err, errMissed) {
 			return err
