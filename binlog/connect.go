@@ -106,6 +106,12 @@ func (r *Reader) startDump(ctx context.Context, c *Conn, address string) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
+	if a, b, found := r.watched.twins(); found && s.FoldCase {
+		return &SourceError{
+			Reason: ReasonTableNames, Hint: "write the table's name in one way in all rules",
+			Detail: fmt.Sprintf("%s and %s are one table on the server at %s, which does not tell upper from lower case in names", a, b, address),
+		}
+	}
 	if err := r.compare(ctx, c, s); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ const (
 	ReasonGTIDMode          Reason = "gtid_mode"
 	ReasonFormat            Reason = "binlog_format"
 	ReasonColumnsUnknown    Reason = "columns_unknown"
+	ReasonTableNames        Reason = "table_names"
 	ReasonPurged            Reason = "purged"
 	ReasonDiverged          Reason = "diverged"
 	ReasonPrivilege         Reason = "privilege"

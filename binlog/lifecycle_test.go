@@ -199,6 +199,19 @@ func TestStatementFormatWritesOfAWatchedDatabaseStopTheReader(t *testing.T) {
 	}
 }
 
+func TestTwoSpellingsOfOneTableStopTheReaderWhereCaseDoesNotMatter(t *testing.T) {
+	t.Parallel()
+	twice := func(o *binlog.Options) {
+		o.Tables = append(o.Tables, binlog.TableName{Schema: o.Tables[0].Schema, Name: "O"})
+	}
+	b := newBench(t, sandbox.RunMySQL(t, sandbox.MySQLOptions{FoldNames: true}), twice)
+	wantReason(t, <-next(b.ctx, b.reader), binlog.ReasonTableNames, b.name+".o and "+b.name+".O are one table", "in one way")
+
+	b = newBench(t, sandbox.SharedMySQL(t), twice) // here they are two
+	b.exec("CREATE TABLE O LIKE o", "INSERT INTO O(aggregate_id) VALUES ('upper')", "INSERT INTO o(aggregate_id) VALUES ('lower')")
+	equal(t, b.rows(2), "1 upper NULL", "1 lower NULL")
+}
+
 func TestRowsOfACreateTableSelectInStatementFormatAreNotLostInSilence(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, sandbox.SharedMySQL(t), nil)

@@ -29,6 +29,18 @@ func newWatched(tables []TableName) watched {
 	return w
 }
 
+// twins gives two watched tables that are one where case does not matter: the rows would all go by the name of the first.
+func (w *watched) twins() (a, b TableName, found bool) {
+	for i := range w.tables {
+		for j := range i {
+			if bytes.EqualFold(w.tables[i].schema, w.tables[j].schema) && bytes.EqualFold(w.tables[i].table, w.tables[j].table) {
+				return w.tables[j].name, w.tables[i].name, true
+			}
+		}
+	}
+	return a, b, false
+}
+
 // find returns the watched table of that name, or nil. It allocates nothing: it runs for every table map of the server.
 func (w *watched) find(schema, table []byte) *watchedTable {
 	for i := range w.tables {

@@ -69,7 +69,10 @@ func foldedNames(s *site) {
 	}
 	d.wantExit(0, d.untilCaughtUp())
 	s.equal(d.records(), []string{"a 1", "b 2"})
-	s.restart()
+	s.configure([]router.Rule{outboxRule("cases_Äpfel", "Outbox"), outboxRule("cases_äpfel", "outbox")}, nil)
+	s.wantStop("table_names", "cases_Äpfel.Outbox and cases_äpfel.outbox are one table")
+	s.configure([]router.Rule{outboxRule("cases_Äpfel", "Outbox")}, nil)
+	s.wantRecords()
 	s.exec("SET binlog_format = STATEMENT", "INSERT INTO OUTBOX(aggregate_id, payload) VALUES ('unseen', 3)")
 	s.wantStop("statement_write")
 }
