@@ -16,7 +16,7 @@ func AppendDebezium(dst, doc []byte) ([]byte, error) {
 	if len(doc) == 0 {
 		return append(dst, "{}"...), nil
 	}
-	w := writer{out: dst, budget: len(doc), comma: ",", colon: ":", hex: "0123456789ABCDEF", debezium: true}
+	w := writer{out: dst, budget: len(doc), hex: "0123456789ABCDEF", debezium: true}
 	if err := w.value(doc[0], doc[1:], MaxDepth); err != nil {
 		return dst, err
 	}

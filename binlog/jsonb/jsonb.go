@@ -49,7 +49,7 @@ func Append(dst, doc []byte) ([]byte, error) {
 	if len(doc) == 0 {
 		return append(dst, "null"...), nil
 	}
-	w := writer{out: dst, budget: len(doc), comma: ", ", colon: ": ", hex: "0123456789abcdef"}
+	w := writer{out: dst, budget: len(doc), hex: "0123456789abcdef"}
 	if err := w.value(doc[0], doc[1:], MaxDepth); err != nil {
 		return dst, err
 	}
@@ -58,9 +58,9 @@ func Append(dst, doc []byte) ([]byte, error) {
 
 type writer struct {
 	out []byte
-	// How the text looks: what stands between members and behind keys, the digits of \u00xx, and Debezium's forms of doubles and opaque values.
-	comma, colon, hex string
-	debezium          bool
+	// debezium makes the text of AppendDebezium, hex are the digits of \u00xx.
+	debezium bool
+	hex      string
 	// Bytes of the document that may still be read. Entries and values of a sound document do not overlap, so they
 	// never take more than its length; damaged ones that share parts run out of it.
 	budget int
@@ -230,8 +230,12 @@ func (w *writer) container(b []byte, l layout, depth int) error {
 	}
 	w.out = append(w.out, open)
 	for i := range int(count) {
-		if i > 0 {
-			w.out = append(w.out, w.comma...)
+		switch {
+		case i == 0:
+		case w.debezium:
+			w.out = append(w.out, ',')
+		default:
+			w.out = append(w.out, ", "...)
 		}
 		if l.object {
 			if err := w.key(b, keys[i*keyEntry:], int(entries), l); err != nil {
@@ -255,7 +259,12 @@ func (w *writer) key(b, entry []byte, entries int, l layout) error {
 	if !w.spend(int(length)) {
 		return errShared
 	}
-	w.out = append(appendString(w.out, b[offset:offset+length], w.hex), w.colon...)
+	w.out = appendString(w.out, b[offset:offset+length], w.hex)
+	if w.debezium {
+		w.out = append(w.out, ':')
+	} else {
+		w.out = append(w.out, ": "...)
+	}
 	return nil
 }
 

@@ -39,10 +39,14 @@ const (
 	maxName   = 50_000
 )
 
+// maxNodes bounds the memory of one document, about 150 MiB: one with more values is not expanded, where Debezium would try.
+const maxNodes = 1 << 20
+
 // parser reads JSON as Jackson does, from a text that begins with a brace or a bracket. What stands behind the document is ignored.
 type parser struct {
-	text []byte
-	at   int
+	text  []byte
+	at    int
+	nodes int
 }
 
 // forget lets go of the text.
@@ -64,8 +68,9 @@ func (p *parser) expand(text []byte, keepNull bool) (root *node, s *schema) {
 		}
 		return root, nil
 	}
-	s, ok := inference{keepNull: keepNull}.of(payloadField, root)
-	if !ok || !root.fits(s) {
+	in := inference{keepNull: keepNull, room: 1<<20 + 4*len(text)}
+	s, ok := in.of(payloadField, root)
+	if !ok || !in.fits(root, s) {
 		return nil, nil
 	}
 	return root, s
@@ -91,6 +96,9 @@ func (p *parser) peek() byte {
 
 // value reads one value, nil for damage.
 func (p *parser) value(depth int) *node {
+	if p.nodes++; p.nodes > maxNodes {
+		return nil
+	}
 	p.blanks()
 	switch c := p.peek(); {
 	case c == '{' && depth < maxDepth:
@@ -154,7 +162,7 @@ func (p *parser) object(depth int) *node {
 		p.at++
 		return n
 	}
-	var known map[string]int
+	var known places
 	for {
 		p.blanks()
 		if p.peek() != '"' {
@@ -170,13 +178,9 @@ func (p *parser) object(depth int) *node {
 			return nil
 		}
 		m.name = name
-		if known == nil {
-			known = make(map[string]int)
-		}
-		if i, twice := known[string(name)]; twice {
+		if i := known.find(n.members, name); i >= 0 {
 			n.members[i] = m
 		} else {
-			known[string(name)] = len(n.members)
 			n.members = append(n.members, m)
 		}
 		switch p.blanks(); p.peek() {
@@ -189,6 +193,31 @@ func (p *parser) object(depth int) *node {
 			return nil
 		}
 	}
+}
+
+// places finds members of an object that grows, by a map once there are many.
+type places struct{ byName map[string]int }
+
+func (p *places) find(members []*node, name []byte) int {
+	const few = 16
+	if len(members) <= few {
+		for i, m := range members {
+			if string(m.name) == string(name) {
+				return i
+			}
+		}
+		return -1
+	}
+	if p.byName == nil {
+		p.byName = make(map[string]int, 2*few)
+	}
+	for i := len(p.byName); i < len(members); i++ {
+		p.byName[string(members[i].name)] = i
+	}
+	if i, ok := p.byName[string(name)]; ok {
+		return i
+	}
+	return -1
 }
 
 // string reads a string without its quotes, undoing the escapes.

@@ -5,7 +5,13 @@ type schema struct {
 	typ    string
 	name   string // of a struct, may be empty
 	fields []schemaField
+	width  int     // bytes of the names of the fields, about
 	items  *schema // of an array
+}
+
+func (s *schema) add(f schemaField) {
+	s.fields = append(s.fields, f)
+	s.width += len(f.name) + 8
 }
 
 type schemaField struct {
@@ -24,10 +30,21 @@ var (
 )
 
 // inference makes schemas of documents by the router's rules.
-type inference struct{ keepNull bool }
+type inference struct {
+	keepNull bool
+	// room is how many bytes of names may still come out. Objects of one array have all fields of each other, which can make a small document
+	// endless; one that names its fields itself does not run out of it.
+	room int
+}
+
+// take tells whether there is room for one more object of the schema.
+func (in *inference) take(s *schema) bool {
+	in.room -= s.width
+	return in.room >= 0
+}
 
 // of gives the schema of a value, nil for one that is left out; ok is false when the document cannot have one. name is that of a struct.
-func (in inference) of(name string, n *node) (s *schema, ok bool) {
+func (in *inference) of(name string, n *node) (s *schema, ok bool) {
 	switch n.kind {
 	case nodeString:
 		return schemaString, true
@@ -65,14 +82,14 @@ func (in inference) of(name string, n *node) (s *schema, ok bool) {
 			return nil, false
 		}
 		if field != nil {
-			s.fields = append(s.fields, schemaField{m.name, field})
+			s.add(schemaField{m.name, field})
 		}
 	}
 	return s, true
 }
 
 // items gives the schema of an array's elements: all of one kind, numbers of one type, objects with the fields of all.
-func (in inference) items(name string, array *node) (s *schema, ok bool) {
+func (in *inference) items(name string, array *node) (s *schema, ok bool) {
 	var first *node
 	for _, m := range array.members {
 		switch {
@@ -99,7 +116,9 @@ func (in inference) items(name string, array *node) (s *schema, ok bool) {
 		if !ok {
 			return nil, false
 		}
-		s = merge(s, one)
+		if s = merge(s, one); !in.take(s) {
+			return nil, false
+		}
 	}
 	return s, true
 }
@@ -117,26 +136,30 @@ func merge(a, b *schema) *schema {
 	if a == nil {
 		return b
 	}
+	next, known := 0, len(a.fields)
 	for _, f := range b.fields {
-		found := false
-		for i := range a.fields {
-			if string(a.fields[i].name) == string(f.name) {
-				found = true
-				if a.fields[i].schema == schemaBytes {
-					a.fields[i].schema = f.schema
-				}
+		// Objects mostly have their fields in one order: the search begins behind the field found last.
+		at := -1
+		for i := range known {
+			if k := (next + i) % known; string(a.fields[k].name) == string(f.name) {
+				at = k
 				break
 			}
 		}
-		if !found {
-			a.fields = append(a.fields, f)
+		switch {
+		case at < 0:
+			a.add(f)
+			continue
+		case a.fields[at].schema == schemaBytes:
+			a.fields[at].schema = f.schema
 		}
+		next = at + 1
 	}
 	return a
 }
 
 // fits tells whether the value is one of the schema, as Kafka Connect checks it.
-func (n *node) fits(s *schema) bool {
+func (in *inference) fits(n *node, s *schema) bool {
 	switch n.kind {
 	case nodeNull:
 		return true
@@ -155,18 +178,18 @@ func (n *node) fits(s *schema) bool {
 			return false
 		}
 		for _, m := range n.members {
-			if !m.fits(s.items) {
+			if !in.fits(m, s.items) {
 				return false
 			}
 		}
 		return true
 	case nodeObject:
-		if s.typ != "struct" {
+		if s.typ != "struct" || !in.take(s) {
 			return false
 		}
 		next := 0
 		for i := range s.fields {
-			if m := n.member(s.fields[i].name, &next); m != nil && !m.fits(s.fields[i].schema) {
+			if m := n.member(s.fields[i].name, &next); m != nil && !in.fits(m, s.fields[i].schema) {
 				return false
 			}
 		}

@@ -3,6 +3,7 @@ package debezium_test
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -138,6 +139,9 @@ func TestExpansion(t *testing.T) {
 		{"an empty name below", `{"a":{"":1}}`, "", ""},
 		{"an empty name without a value", `{"a":{"":null}}`, `{"a":{}}`, "Struct{a=Struct{}}"},
 		{"unfinished", `{"a":1`, "", ""},
+		{"objects that have no field together", manyObjects(5000), "", ""},
+		{"many objects of one kind", `{"x":[` + strings.Repeat(`{"a":1},`, 5000) + `{"a":1}]}`, `{"x":[` + strings.Repeat(`{"a":1},`, 5000) + `{"a":1}]}`, "Struct{x=[" + strings.Repeat("Struct{a=1}, ", 5000) + "Struct{a=1}]}"},
+		{"more values than fit into memory", `{"x":[` + strings.Repeat("1,", 1<<20) + "1]}", "", ""},
 		{"deep", strings.Repeat(`{"a":`, 1001) + "1" + strings.Repeat("}", 1001), "", ""},
 	} {
 		for converter, want := range map[string]string{"json": c.json, "string": c.text} {
@@ -158,6 +162,30 @@ func TestExpansion(t *testing.T) {
 				t.Errorf("%s, %s: %s, want %s", c.name, converter, rec.Value, want)
 			}
 		}
+	}
+}
+
+// manyObjects is an array of n objects with a field each. Each would come out with n fields.
+func manyObjects(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,{"field%d":1}`, i)
+	}
+	return `{"x":[` + b.String()[1:] + "]}"
+}
+
+func TestManyFieldsAreTheLastOfTheirName(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&b, `"f%d":%d,`, i%40, i)
+	}
+	rec, err := route(t, debezium.Options{ExpandJSON: true, ValueConverter: "json"}, outbox(event.Column{}, integer), row(text("{"+b.String()+`"z":0}`), null))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(rec.Value); !strings.HasPrefix(got, `{"f0":80,"f1":81,`) || !strings.HasSuffix(got, `"f39":79,"z":0}`) {
+		t.Errorf("got %s", got)
 	}
 }
 
