@@ -18,6 +18,7 @@ const (
 	ReasonTableNames        Reason = "table_names"
 	ReasonPurged            Reason = "purged"
 	ReasonDiverged          Reason = "diverged"
+	ReasonUnsent            Reason = "unsent"
 	ReasonPrivilege         Reason = "privilege"
 	ReasonIncident          Reason = "incident"
 	ReasonStatementWrite    Reason = "statement_write"

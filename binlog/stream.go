@@ -182,6 +182,9 @@ func (r *Reader) heartbeat(ev *raw) (*Transaction, error) {
 	if r.group.open {
 		return nil, nil
 	}
+	if err := r.unsent(); err != nil {
+		return nil, err
+	}
 	return r.emitStep(), nil
 }
 
