@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -401,5 +402,62 @@ func TestDamagedMemoryOfColumnsIsRefused(t *testing.T) {
 	_, err := binlog.New(binlog.Options{Name: "n", Addresses: []string{"x"}, Tables: []binlog.TableName{{Schema: "a", Name: "b"}}, Start: &gtid.Set{}, Columns: json.RawMessage(`[{"schema":"a","table":"b","versions":[{"since":"nonsense"}]}]`)})
 	if err == nil || !strings.Contains(err.Error(), "remembered in the checkpoint") || errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// The search of the binlog goes to the server that is being read. That it dies meanwhile is a failure of that server and of no other one.
+func TestAServerThatDiesDuringALookupDoesNotHoldUpTheReader(t *testing.T) {
+	t.Parallel()
+	b := minimal(t)
+	proxy, err := sandbox.NewProxy(b.mysql.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { proxy.Close() })
+	start := b.executed()
+	b.exec("INSERT INTO o(aggregate_id) VALUES ('k')", "INSERT INTO f(v) VALUES ('x')")
+	dials := 0
+	b.open(start, func(o *binlog.Options) {
+		o.Addresses = []string{proxy.Addr(), b.mysql.Addr()}
+		o.Login.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if address == proxy.Addr() {
+				if dials++; dials == 3 { // the stream and the lookup came before the search
+					proxy.Refuse(true)
+					proxy.Cut()
+				}
+			}
+			var d net.Dialer
+			return d.DialContext(ctx, network, address)
+		}
+	})
+	b.caughtUpRows("id=1 aggregate_id=k payload=NULL")
+	if got := b.reader.Status().Address; got != b.mysql.Addr() {
+		t.Errorf("the row came from %s", got)
+	}
+}
+
+func TestWhatWasHandedOnGoesOutBeforeALookup(t *testing.T) {
+	t.Parallel()
+	b := minimal(t)
+	start := b.executed()
+	b.exec("INSERT INTO o(aggregate_id) VALUES ('k')", "ALTER TABLE o ADD x INT", "INSERT INTO o(aggregate_id) VALUES ('l')")
+	waits, handed, late := 0, false, 0
+	b.open(start, func(o *binlog.Options) {
+		o.Columns = json.RawMessage(`[{"schema":"` + b.name + `","table":"o","versions":[{"columns":[
+{"name":"id","type":8,"unsigned":true,"primary_key":true},{"name":"aggregate_id","type":15,"meta":256,"nullable":true,"collation":255},{"name":"payload","type":252,"meta":4,"nullable":true,"collation":255}]}]}]`)
+		o.BeforeWait = func() { waits++ }
+		o.Login.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if handed && waits == 0 {
+				late++
+			}
+			var d net.Dialer
+			return d.DialContext(ctx, network, address)
+		}
+	})
+	b.caughtUpRows("id=1 aggregate_id=k payload=NULL")
+	waits, handed = 0, true
+	b.caughtUpRows("id=2 aggregate_id=l payload=NULL x=NULL")
+	if late > 0 {
+		t.Error("the server was asked while records were still being gathered")
 	}
 }

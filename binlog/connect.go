@@ -33,6 +33,9 @@ func serverID(name string) uint32 {
 // connect makes a replication connection, trying the addresses in turn until one works.
 func (r *Reader) connect(ctx context.Context) error {
 	for {
+		if r.ahead != nil && r.failures >= aheadAttempts {
+			return r.Status().LastError
+		}
 		if err := r.pause(ctx); err != nil {
 			return err
 		}

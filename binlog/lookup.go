@@ -22,6 +22,8 @@ import (
 const (
 	// lookupTimeout bounds one statement of a lookup. A long transaction that uses the table holds up an ALTER, and that holds up the lookup.
 	lookupTimeout = 30 * time.Second
+	// aheadAttempts is how many failures in a row end a search of the binlog: it knows one server, and whoever waits for it may know others.
+	aheadAttempts = 3
 
 	codeDatabaseDenied = 1044 // ER_DBACCESS_DENIED_ERROR
 	codeTableDenied    = 1142 // ER_TABLEACCESS_DENIED_ERROR
@@ -234,6 +236,7 @@ func (e *deniedError) Error() string {
 // lookUp asks the server for the columns of tables and puts those into the memory that are sure to hold at position from. The others are in the
 // result, with the reason. The error is one of the connection.
 func (r *Reader) lookUp(tables []*watchedTable, from *gtid.Set) (map[*watchedTable]error, error) {
+	r.o.BeforeWait()
 	l := r.o.Login
 	l.Address = r.conn.address
 	why := map[*watchedTable]error{}
