@@ -461,3 +461,28 @@ func TestWhatWasHandedOnGoesOutBeforeALookup(t *testing.T) {
 		t.Error("the server was asked while records were still being gathered")
 	}
 }
+
+// Jobs that rotate partitions and services that make sure at each start that their table is there write such statements again and again, with rows
+// in between.
+func TestRotatedPartitionsAndTablesMadeIfMissingDoNotHalt(t *testing.T) {
+	t.Parallel()
+	b := minimal(t)
+	b.exec("DROP TABLE o", "CREATE TABLE o (id INT PRIMARY KEY, k VARCHAR(9)) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10))", "INSERT INTO o VALUES (1, 'a')",
+		"ALTER TABLE o ADD PARTITION (PARTITION p1 VALUES LESS THAN (20))", "INSERT INTO o VALUES (11, 'b')", "ALTER TABLE o DROP PARTITION p0", "INSERT INTO o VALUES (2, 'c')",
+		"CREATE TABLE IF NOT EXISTS o (id INT PRIMARY KEY)", "INSERT INTO o VALUES (3, 'd')", "CREATE TABLE IF NOT EXISTS o SELECT 1 AS x", "INSERT INTO o VALUES (4, 'e')",
+		"CREATE TABLE IF NOT EXISTS "+b.name+".o (id INT PRIMARY KEY)", "ALTER TABLE o REORGANIZE PARTITION p1 INTO (PARTITION p2 VALUES LESS THAN (15), PARTITION p3 VALUES LESS THAN (20))", "INSERT INTO o VALUES (5, 'f')")
+	b.caughtUpRows("id=1 k=a", "id=11 k=b", "id=2 k=c", "id=3 k=d", "id=4 k=e", "id=5 k=f")
+}
+
+// The types of the columns are those of before, so nothing but the statements tells.
+func TestATableMadeAnewBehindADroppedDatabaseShiftsNoColumns(t *testing.T) {
+	t.Parallel()
+	m := sandbox.RunMySQL(t, sandbox.MySQLOptions{Args: []string{"--binlog-row-metadata=MINIMAL"}})
+	for _, create := range []string{"CREATE TABLE o # as before\n(a VARCHAR(9), b VARCHAR(9))", "CREATE TABLE o# as before\n(a VARCHAR(9), b VARCHAR(9))", "CREATE TABLE IF NOT EXISTS o (a VARCHAR(9), b VARCHAR(9))"} {
+		b := newBench(t, m, nil)
+		b.exec("DROP TABLE o", "CREATE TABLE o (b VARCHAR(9), a VARCHAR(9))", "INSERT INTO o (a, b) VALUES ('a', 'b')")
+		b.caughtUpRows("b=b a=a")
+		b.exec("DROP DATABASE "+b.name, "CREATE DATABASE "+b.name, "USE "+b.name, create, "INSERT INTO o (a, b) VALUES ('a', 'b')")
+		b.caughtUpRows("a=a b=b")
+	}
+}

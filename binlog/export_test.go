@@ -25,3 +25,6 @@ func Explained(err error) bool {
 	var lasting *SourceError
 	return errors.Is(err, errCorrupt) || errors.Is(err, io.EOF) || errors.Is(err, ErrFenced) || errors.As(err, &s) || errors.As(err, &lasting)
 }
+
+// MayDropSchema is the judgement about a statement.
+var MayDropSchema = mayDropSchema

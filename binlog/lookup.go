@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,7 +49,7 @@ func (r *Reader) changedColumns(text []byte, whole bool) {
 	g := r.group.gtid
 	if r.ahead != nil {
 		for _, t := range r.ahead.tables {
-			if _, found := r.ahead.found[t]; !found && mayChange(text, whole, t.table) {
+			if _, found := r.ahead.found[t]; !found && (mayChange(text, whole, t.table) || mayDropSchema(text, t.schema)) {
 				r.ahead.found[t] = change{g, verbOf(text)}
 			}
 		}
@@ -58,7 +59,7 @@ func (r *Reader) changedColumns(text []byte, whole bool) {
 		return
 	}
 	for i := range r.watched.tables {
-		if t := &r.watched.tables[i]; mayChange(text, whole, t.table) {
+		if t := &r.watched.tables[i]; mayChange(text, whole, t.table) || mayDropSchema(text, t.schema) {
 			r.columns.began(t.name, g)
 			t.body, t.columns = nil, nil
 			r.lookupDue = true
@@ -90,16 +91,54 @@ func mayChange(text []byte, whole bool, table []byte) bool {
 	if !whole {
 		return true
 	}
+	if altersPartitions(text) {
+		return false
+	}
 	for _, c := range table {
 		if c >= 0x80 || c == '`' || c == '"' {
 			return true
 		}
 	}
-	if created, rest := createdTable(text); len(created) > 0 && !bytes.EqualFold(created, table) {
-		// What follows is where its columns and rows come from.
+	if created, rest, ifMissing := createdTable(text); len(created) > 0 && (ifMissing || !bytes.EqualFold(created, table)) {
+		// IF NOT EXISTS makes a table only behind a statement that dropped it, and that one counts. What follows is where its columns and rows
+		// come from.
 		return bytes.ContainsAny(rest[:min(len(rest), 1)], "`\"/.")
 	}
 	return namesTable(bytes.ToLower(text), bytes.ToLower(table))
+}
+
+// mayDropSchema reports whether a statement may drop a database with its tables, which it does not name.
+func mayDropSchema(text, schema []byte) bool {
+	const name = "`\""
+	text = bytes.ToLower(text)
+	return namesTable(text, []byte("drop")) && (namesTable(text, []byte("database")) || namesTable(text, []byte("schema"))) &&
+		(bytes.ContainsAny(schema, name) || bytes.ContainsFunc(schema, func(c rune) bool { return c >= 0x80 }) || namesTable(text, bytes.ToLower(schema)))
+}
+
+// partitionVerbs are those of ALTER TABLE with PARTITION behind them. Each stands alone in its statement, without changes of columns, and PARTITION
+// is a reserved word, so no name.
+var partitionVerbs = []string{"ADD", "DROP", "TRUNCATE", "REORGANIZE", "COALESCE", "REBUILD", "OPTIMIZE", "ANALYZE", "CHECK", "REPAIR"}
+
+// altersPartitions reports whether a statement is an ALTER TABLE that adds, drops or rearranges partitions, as those do that rotate them.
+func altersPartitions(text []byte) bool {
+	rest, ok := word(text, "ALTER")
+	if !ok {
+		return false
+	}
+	if rest, ok = word(rest, "TABLE"); !ok {
+		return false
+	}
+	name, rest := tableName(rest)
+	if len(name) == 0 {
+		return false
+	}
+	verb, rest := nextWord(rest)
+	if !slices.ContainsFunc(partitionVerbs, func(v string) bool { return strings.EqualFold(v, string(verb)) }) {
+		return false
+	}
+	const noun = "partition"
+	rest = bytes.TrimLeft(rest, " \t\r\n")
+	return len(rest) > len(noun) && bytes.EqualFold(rest[:len(noun)], []byte(noun)) && bytes.IndexByte([]byte(" \t\r\n(`"), rest[len(noun)]) >= 0
 }
 
 // namesTable reports whether the name stands in the text and is not part of a longer one.
@@ -121,29 +160,38 @@ func namesTable(text, name []byte) bool {
 	}
 }
 
-// createdTable gives the name of the table that a CREATE TABLE makes, and what follows it; no name where it is not sure.
-func createdTable(text []byte) (name, rest []byte) {
+// createdTable gives the name of the table that a CREATE TABLE makes, what follows it, and whether it makes it only where there is none; no name
+// where it is not sure.
+func createdTable(text []byte) (name, rest []byte, ifMissing bool) {
 	rest, ok := word(text, "CREATE")
 	if !ok {
-		return nil, nil
+		return nil, nil, false
 	}
 	if rest, ok = word(rest, "TABLE"); !ok {
-		return nil, nil
+		return nil, nil, false
 	}
 	if after, ok := word(rest, "IF"); ok {
 		if after, ok = word(after, "NOT"); !ok {
-			return nil, nil
+			return nil, nil, false
 		}
 		if rest, ok = word(after, "EXISTS"); !ok {
-			return nil, nil
+			return nil, nil, false
 		}
+		ifMissing = true
 	}
-	name, rest = identifier(rest)
+	name, rest = tableName(rest)
+	return name, rest, ifMissing
+}
+
+// tableName takes the name of a table, without that of its database, and the blanks behind it off the text; no name where it is not sure.
+func tableName(text []byte) (name, rest []byte) {
+	name, rest = identifier(text)
 	rest = bytes.TrimLeft(rest, " \t\r\n")
 	if len(rest) > 0 && rest[0] == '.' {
 		name, rest = identifier(bytes.TrimLeft(rest[1:], " \t\r\n"))
+		rest = bytes.TrimLeft(rest, " \t\r\n")
 	}
-	if bytes.ContainsAny(name, "\"'/(") {
+	if bytes.ContainsAny(name, "\"'/(#-") { // another quote, or a comment
 		return nil, nil
 	}
 	return name, rest
