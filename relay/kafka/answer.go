@@ -52,9 +52,7 @@ func (p *Publisher) complete(r *request, resp *sarama.ProduceResponse, err error
 	if len(acked) == 0 {
 		p.wakePublish() // it may have waited for this request to give it more room
 	}
-	poisons := p.poisons
-	p.poisons = nil
-	p.mu.Unlock()
+	poisons := p.release()
 	if len(acked) > 0 {
 		p.acknowledge(acked, r)
 	}

@@ -36,9 +36,12 @@ func (p *Publisher) awaitJudgement(part *partition) {
 	p.poisons = append(p.poisons, x)
 }
 
-// judge asks what becomes of poison records and does it, without the lock. Nothing behind such a record is sent before.
+// judge asks what becomes of poison records and does it, without the lock. Nothing behind such a record is sent before. Records that prove to be
+// poison once the ones before them are gone are judged in the same loop: a whole backlog may be.
 func (p *Publisher) judge(poisons []poisoned) {
-	for _, x := range poisons {
+	for len(poisons) > 0 {
+		x := poisons[0]
+		poisons = poisons[1:]
 		err := x.err
 		for range maxInstead {
 			if p.o.Judge == nil {
@@ -48,7 +51,9 @@ func (p *Publisher) judge(poisons []poisoned) {
 			if !j.Drop && j.Instead == nil {
 				break
 			}
-			if err = p.settle(x, j); err == nil {
+			var more []poisoned
+			if more, err = p.settle(x, j); err == nil {
+				poisons = append(poisons, more...)
 				break
 			}
 			x.rec = j.Instead
@@ -59,22 +64,23 @@ func (p *Publisher) judge(poisons []poisoned) {
 	}
 }
 
-// settle takes a judged record out of its partition. An error says why what should be published instead can never be; then nothing has changed.
-func (p *Publisher) settle(x poisoned, j Judgement) *PoisonError {
+// settle takes a judged record out of its partition, and gives the records to be judged next. An error says why what should be published instead can
+// never be; then nothing has changed.
+func (p *Publisher) settle(x poisoned, j Judgement) ([]poisoned, *PoisonError) {
 	p.mu.Lock()
 	part, b := x.part, x.batch
 	if len(part.queue) == 0 || part.queue[0] != b { // the topic was made anew, and its partitions with it
 		part.judging = false
 		p.kick(part)
-		p.unlock()
-		return nil
+		return p.release(), nil
 	}
 	seq := b.first().seq()
 	if !j.Drop {
 		if bad := p.accept(j.Instead, shapeOf(j.Instead), seq); bad != nil {
-			p.unlock()
-			return bad
+			p.mu.Unlock()
+			return nil, bad
 		}
+		p.outstanding-- // the one instead of the other
 		p.flushAll()
 	}
 	part.judging = false
@@ -82,7 +88,6 @@ func (p *Publisher) settle(x poisoned, j Judgement) *PoisonError {
 	part.pop()
 	part.failures = 0
 	part.due = part.due || part.pending > 0
-	p.outstanding--
 	t := part.topic
 	t.routed--
 	b.release(&p.chunks)
@@ -93,13 +98,17 @@ func (p *Publisher) settle(x poisoned, j Judgement) *PoisonError {
 	p.kick(part)
 	p.wakePublish()
 	p.progress()
-	p.unlock()
+	more := p.release()
 	if j.Drop {
 		p.ackMu.Lock()
 		p.o.Acked([]uint64{seq})
 		p.ackMu.Unlock()
+		p.mu.Lock()
+		p.outstanding-- // not before: Drain gives back what Acked was told of
+		p.progress()
+		p.mu.Unlock()
 	}
-	return nil
+	return more, nil
 }
 
 // halt stops a partition for good at its head and tells the caller.

@@ -244,11 +244,14 @@ func (p *Publisher) Drain(ctx context.Context) error {
 }
 
 // unlock releases the lock and then judges the records that were found to be poison while it was held.
-func (p *Publisher) unlock() {
+func (p *Publisher) unlock() { p.judge(p.release()) }
+
+// release releases the lock and gives the records that were found to be poison while it was held.
+func (p *Publisher) release() []poisoned {
 	poisons := p.poisons
 	p.poisons = nil
 	p.mu.Unlock()
-	p.judge(poisons)
+	return poisons
 }
 
 // endError is what Publish and Drain give once Run has ended. It names the cause: its hearer may hear of it before Run returns.

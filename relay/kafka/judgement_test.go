@@ -1,0 +1,98 @@
+package kafka_test
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"outbox-relay/relay/kafka"
+	"outbox-relay/router"
+)
+
+// manyPoison publishes n records without a key, which their compacted topic refuses, before there is the topic, and waits until they were judged.
+func manyPoison(t *testing.T, n int, judge func(*kafka.PoisonError, *router.Record) kafka.Judgement) *harness {
+	t.Helper()
+	cluster, brokers := fake(t, kfake.SeedTopics(1, "dead"))
+	h := start(t, brokers, func(o *kafka.Options) { o.Judge, o.Logger = judge, nil })
+	for range n {
+		h.seq++
+		r := record("t", "k", h.seq)
+		r.Key = nil
+		h.send(r)
+	}
+	h.publish("t", 1, 1)
+	if err := cluster.CreateTopic("t", 1, map[string]string{"cleanup.policy": "compact"}); err != nil {
+		t.Fatal(err)
+	}
+	h.drain(time.Minute)
+	h.awaitAcked(n+1, 10*time.Second)
+	for s, times := range h.acked {
+		if times != 1 {
+			t.Errorf("record %d acknowledged %d times", s, times)
+		}
+	}
+	return h
+}
+
+// A backlog of which every record is refused is judged record by record, and the stack stays as it is.
+func TestManyPoisonRecordsInARowNeedNoStack(t *testing.T) {
+	t.Parallel()
+	for _, drop := range []bool{true, false} {
+		var deepest atomic.Int64
+		manyPoison(t, 5000, func(_ *kafka.PoisonError, r *router.Record) kafka.Judgement {
+			depth := int64(runtime.Callers(0, make([]uintptr, 5000)))
+			for d := deepest.Load(); depth > d && !deepest.CompareAndSwap(d, depth); {
+				d = deepest.Load()
+			}
+			if drop {
+				return kafka.Judgement{Drop: true}
+			}
+			r.Topic = "dead"
+			return kafka.Judgement{Instead: r}
+		})
+		if d := deepest.Load(); d > 100 {
+			t.Errorf("drop %v: a record was judged %d calls deep", drop, d)
+		}
+	}
+}
+
+// What Drain gives back as done is acknowledged, also what was dropped.
+func TestDrainWaitsUntilADroppedRecordIsToldOf(t *testing.T) {
+	t.Parallel()
+	cluster, brokers := fake(t)
+	if err := cluster.CreateTopic("t", 1, map[string]string{"cleanup.policy": "compact"}); err != nil {
+		t.Fatal(err)
+	}
+	drained, entered := make(chan struct{}), make(chan struct{})
+	var told atomic.Bool
+	h := start(t, brokers, func(o *kafka.Options) {
+		o.Judge = func(*kafka.PoisonError, *router.Record) kafka.Judgement { return kafka.Judgement{Drop: true} }
+		o.Acked = func([]uint64) {
+			close(entered)
+			select {
+			case <-drained: // too early
+			case <-time.After(200 * time.Millisecond):
+			}
+			told.Store(true)
+		}
+	})
+	h.seq++
+	r := record("t", "k", h.seq)
+	r.Key = nil
+	h.send(r)
+	<-entered
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := h.p.Drain(ctx); err != nil {
+		t.Fatal(err)
+	}
+	early := !told.Load()
+	close(drained)
+	if early {
+		t.Error("drained before Acked returned")
+	}
+}
