@@ -118,6 +118,12 @@ func (r *Reader) startDump(ctx context.Context, c *Conn, address string) error {
 	if err := r.compare(ctx, c, s); err != nil {
 		return err
 	}
+	if err := r.anonymousBehind(ctx, c, s); err != nil {
+		return err
+	}
+	if err := c.net.SetDeadline(time.Now().Add(defaultConnectTimeout)); err != nil {
+		return err
+	}
 	if _, err := c.Execute(r.sessionVariables()); err != nil {
 		return fmt.Errorf("setting up the dump session: %w", err)
 	}

@@ -92,6 +92,7 @@ func TestGTIDModeChangedOnTheServerWhileReading(t *testing.T) {
 		position := start.Clone()
 		rows, err := rowsUntilError(b, position)
 		equal(t, rows, "2 b NULL")
+		place := binlog.Place{Server: b.last.GTID.UUID, File: b.last.File, Position: b.last.Position}
 		wantReason(t, err, binlog.ReasonGTIDMode, "gtid_mode", "GTID")
 		b.reader.Close()
 
@@ -108,9 +109,25 @@ func TestGTIDModeChangedOnTheServerWhileReading(t *testing.T) {
 		equal(t, rows, "2 b NULL")
 		wantReason(t, err, binlog.ReasonGTIDMode, "transaction without GTID", "gtid_mode=ON", "by hand")
 		b.reader.Close()
-		// But it does not know of one in a file that holds nothing else for the reader.
+		// But it does not know of one in a file that holds nothing else for the reader, who has to look behind where it was.
+		b.open(position, func(o *binlog.Options) { o.Place = place })
+		_, err = rowsUntilError(b, position.Clone())
+		wantReason(t, err, binlog.ReasonGTIDMode, "holds a transaction without GTID at binlog.0", "leaves out", "by hand")
+		b.reader.Close()
+		// Whoever sets the position behind it says by that that it was dealt with.
 		b.open(position, nil)
 		equal(t, b.rows(1), "4 c NULL")
+		server, file, pos := b.reader.Source()
+		b.reader.Close()
+		// Nothing is behind the end, nor behind a place that is not there, nor on another server.
+		b.exec("FLUSH BINARY LOGS", "FLUSH BINARY LOGS", "INSERT INTO o(aggregate_id) VALUES ('d')")
+		for _, place := range []binlog.Place{{Server: server.UUID, File: file, Position: pos}, {Server: server.UUID, File: "gone.000001", Position: 4}, {Server: server.UUID, File: file, Position: 1 << 40}, {Server: gtid.UUID{1}, File: place.File, Position: place.Position}} {
+			at := b.executed()
+			at.Remove(gtid.GTID{UUID: server.UUID, Number: int64(at.Count())})
+			b.open(at, func(o *binlog.Options) { o.Place = place })
+			equal(t, b.rows(1), "5 d NULL")
+			b.reader.Close()
+		}
 	})
 }
 

@@ -31,7 +31,9 @@ type Options struct {
 	Tables    []TableName // watched tables; the rows of all others are skipped
 	Start     *gtid.Set   // what has been read and published already; the Reader keeps its own copy
 	// Columns is what an earlier Reader remembered of the watched tables' columns at Start (see Reader.Columns); nil for nothing.
-	Columns   json.RawMessage
+	Columns json.RawMessage
+	// Place is where an earlier Reader was; zero where that is not known. It serves to find what a dump from Start leaves out, never as a start.
+	Place     Place
 	Heartbeat time.Duration
 
 	// Own is the table in which the relay keeps its checkpoint, empty where it is elsewhere: steps that stand for nothing but writes to it say so.
@@ -67,6 +69,7 @@ type Reader struct {
 	ctx      context.Context // of the Next that runs
 
 	columns   columnMemory
+	place     Place  // Options.Place, until a server was read
 	warned    bool   // that the binlog names no columns
 	lookupDue bool   // columns that are not known should be asked for
 	ahead     *ahead // not nil in a Reader that looks ahead for another
@@ -167,7 +170,7 @@ func newReader(o Options) (*Reader, error) {
 		o.Allowed = func() bool { return true }
 	}
 	r := &Reader{
-		o: o, log: o.Logger, metrics: newMetrics(o.Registerer), replica: ReplicaUUID(o.Name), serverID: o.ServerID,
+		o: o, log: o.Logger, place: o.Place, metrics: newMetrics(o.Registerer), replica: ReplicaUUID(o.Name), serverID: o.ServerID,
 		seen: o.Start.Clone(), branches: map[event.XABranch]*branch{},
 		mem: memory{limit: o.Memory}, spool: spool{dir: o.SpoolDir, limit: o.SpoolLimit}, bufferSize: bufferSize,
 	}

@@ -60,6 +60,7 @@ type SinkStats struct {
 // SourceHooks connect a source to its session. They are safe to call from any goroutine and do not block.
 type SourceHooks struct {
 	Columns    json.RawMessage // what the source before remembered of columns; nil for nothing
+	Place      binlog.Place    // where the source before was; zero where that is not known
 	BeforeWait func()          // called before a wait for the server: what was gathered goes out
 	Allowed    func() bool     // asked before the source begins to read in the relay's name
 }

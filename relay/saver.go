@@ -53,11 +53,10 @@ func (s *session) save(ctx context.Context, force bool) error {
 		Name: s.o.Name, GTIDSet: p.Set, Tables: s.o.Tables, FencingToken: s.token, Instance: s.o.Instance, Time: time.Now(), Columns: columns,
 		BinlogFile: p.BinlogFile, BinlogPosition: p.BinlogPosition,
 	}
-	if !p.Done {
-		c.BinlogFile, c.BinlogPosition = s.saved.file, s.saved.pos
-	}
-	if s.source != nil {
+	if p.Done {
 		c.SourceUUID = s.source.Status().ServerUUID.String()
+	} else {
+		c.BinlogFile, c.BinlogPosition, c.SourceUUID = s.saved.file, s.saved.pos, s.saved.server
 	}
 	s.o.Points.hit(PointBeforeSave)
 	err = s.store.Save(ctx, c)
@@ -77,7 +76,7 @@ func (s *session) save(ctx context.Context, force bool) error {
 	}
 	s.saved.failed, s.saved.err = 0, nil
 	s.saved.changed = time.Now()
-	s.saved.set, s.saved.at, s.saved.file, s.saved.pos = p.Set, time.Now(), c.BinlogFile, c.BinlogPosition
+	s.saved.set, s.saved.at, s.saved.file, s.saved.pos, s.saved.server = p.Set, time.Now(), c.BinlogFile, c.BinlogPosition, c.SourceUUID
 	s.generation, s.columns = p.Generation, columns
 	s.metrics.saves.Inc()
 	return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"outbox-relay/binlog"
 	"outbox-relay/binlog/gtid"
 	"outbox-relay/checkpoint"
 	"outbox-relay/router"
@@ -45,6 +46,15 @@ type session struct {
 	saved      savedState
 }
 
+// place is where the source before was, for the source that goes on.
+func (s *session) place() binlog.Place {
+	u, err := gtid.ParseUUID(s.saved.server)
+	if err != nil {
+		return binlog.Place{}
+	}
+	return binlog.Place{Server: u, File: s.saved.file, Position: s.saved.pos}
+}
+
 // savedState is what the store holds, for the status.
 type savedState struct {
 	mu      sync.Mutex
@@ -53,6 +63,7 @@ type savedState struct {
 	changed time.Time // when it was last written
 	file    string
 	pos     uint64
+	server  string // that file and pos belong to
 	err     error
 	failed  int
 }
@@ -90,7 +101,7 @@ func (s *session) load(ctx context.Context) error {
 		s.metrics.publishSeconds.Observe(float64(max(s.lastAck.Load()-commitMicros, 0)) / 1e6)
 	})
 	s.confirmed.Store(s.term)
-	s.saved.file, s.saved.pos = c.BinlogFile, c.BinlogPosition
+	s.saved.file, s.saved.pos, s.saved.server = c.BinlogFile, c.BinlogPosition, c.SourceUUID
 	// Storing the token now fences whoever was active before.
 	return s.save(ctx, true)
 }
@@ -192,7 +203,7 @@ func (s *session) open() error {
 	if s.sink, err = s.o.OpenSink(SinkHooks{Acked: s.acked, Judge: s.judge, Poisoned: s.poisoned, Allowed: s.allowed}, s.reg); err != nil {
 		return err
 	}
-	s.source, err = s.o.OpenSource(s.tracker.Position().Set, SourceHooks{Columns: s.columns, BeforeWait: s.sink.Flush, Allowed: s.allowed}, s.reg)
+	s.source, err = s.o.OpenSource(s.tracker.Position().Set, SourceHooks{Columns: s.columns, Place: s.place(), BeforeWait: s.sink.Flush, Allowed: s.allowed}, s.reg)
 	return err
 }
 

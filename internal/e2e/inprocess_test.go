@@ -85,7 +85,7 @@ func (p *inprocess) start(t *testing.T) *running {
 			return binlog.New(binlog.Options{
 				Name: p.site.Name, Login: login, Addresses: []string{p.source}, Start: start, Heartbeat: time.Second, Memory: 1 << 20, RowLimit: 1 << 20,
 				Tables:   []binlog.TableName{{Schema: p.site.Database(), Name: "orders_outbox"}, {Schema: p.site.Database(), Name: "shipments_outbox"}},
-				SpoolDir: spool, SpoolLimit: 1 << 30, Columns: hooks.Columns, BeforeWait: hooks.BeforeWait, Allowed: hooks.Allowed, Logger: log, Registerer: reg,
+				SpoolDir: spool, SpoolLimit: 1 << 30, Columns: hooks.Columns, Place: hooks.Place, BeforeWait: hooks.BeforeWait, Allowed: hooks.Allowed, Logger: log, Registerer: reg,
 			})
 		},
 		OpenSink:     p.openSink(t, log),
