@@ -33,6 +33,11 @@ func TestTranslatedConnectorGoesOnWhereItStopped(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, c.err.String())
 	}
 	s.write("translated.yaml", c.out.String())
+	c = s.start("check", "--config", "translated.yaml", "--set", "source.password=relay", "--set", "source.password_file=", "--set", "checkpoint.path="+s.checkpoint(), "--set", "kafka.brokers="+nothingListens)
+	if code := c.wait(); code != 1 { // there is no Kafka
+		t.Errorf("check: exit code %d", code)
+	}
+	holds(t, c.out.String(), []string{"ok       table " + db + ".outbox"})
 	c = s.start("run", "--config", "translated.yaml", "--sink", "stdout", "--until-caught-up", "--set", "source.password=relay", "--set", "source.password_file=",
 		"--set", "checkpoint.path="+s.checkpoint(), "--set", "http.address="+s.http)
 	if code := c.wait(); code != 0 {

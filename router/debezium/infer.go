@@ -88,17 +88,14 @@ func (in *inference) of(name string, n *node) (s *schema, ok bool) {
 	return s, true
 }
 
-// items gives the schema of an array's elements: all of one kind, numbers of one type, objects with the fields of all.
+// items gives the schema of an array's elements: that of the first that is not null, or of objects the fields of all. Whether all elements
+// are of one kind is for fits to see.
 func (in *inference) items(name string, array *node) (s *schema, ok bool) {
 	var first *node
 	for _, m := range array.members {
-		switch {
-		case m.kind == nodeNull:
-			continue
-		case first == nil:
+		if m.kind != nodeNull {
 			first = m
-		case group(m.kind) != group(first.kind):
-			return nil, false
+			break
 		}
 	}
 	if first == nil {
@@ -121,14 +118,6 @@ func (in *inference) items(name string, array *node) (s *schema, ok bool) {
 		}
 	}
 	return s, true
-}
-
-// group puts kinds together that may stand in one array: they have one schema.
-func group(k nodeKind) nodeKind {
-	if k == nodeBig {
-		return nodeDouble
-	}
-	return k
 }
 
 // merge gives a struct with the fields of both. A field of both keeps its first schema, unless that was made of a null.
