@@ -36,6 +36,8 @@ const (
 	headerTable  = "dead-letter-table"
 	headerSize   = "dead-letter-size"
 	headerHash   = "dead-letter-sha256"
+	// headerPartition is there only if the rule chose the partition.
+	headerPartition = "dead-letter-partition"
 )
 
 // deadLetter makes the dead letter of a record. Key, value and headers are the record's; what could not be made of it is missing.
@@ -78,6 +80,9 @@ func deadLetter(rec *router.Record, bad *Poison, topic string, now time.Time) *r
 		hash = []byte(hex.EncodeToString(sum[:]))
 	}
 	add(headerHash, hash)
+	if rec.Partition != router.AnyPartition {
+		add(headerPartition, strconv.AppendInt(nil, int64(rec.Partition), 10))
+	}
 	add(router.PositionHeader, position)
 	return out
 }

@@ -32,3 +32,6 @@ func (r *Room) Begin(ctx context.Context, id gtid.Range) (seq uint64, err error)
 // Close closes it, and Acked acknowledges its record from another goroutine.
 func (r *Room) Close(seq uint64)    { r.pump.advanced(r.tracker.Close(seq)) }
 func (r *Room) Acked(seqs []uint64) { r.pump.acked(seqs) }
+
+// DeadLetter makes the dead letter of a record.
+var DeadLetter = deadLetter

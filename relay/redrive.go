@@ -11,6 +11,7 @@ import (
 type DeadLetterInfo struct {
 	Reason, Error, Topic, Table, ID, Position string
 	Size                                      int64 // of the value in bytes, or of the row where the value could not be had
+	Partition                                 int32 // that the row asked for; router.AnyPartition where the partitioner chooses
 }
 
 // redrivable are the reasons for which the record was complete and only its topic refused it.
@@ -20,7 +21,7 @@ var redrivable = map[string]bool{
 
 // ReadDeadLetter reads the headers of a dead letter; false if it is none.
 func ReadDeadLetter(rec *router.Record) (DeadLetterInfo, bool) {
-	var d DeadLetterInfo
+	d := DeadLetterInfo{Partition: router.AnyPartition}
 	for _, h := range rec.Headers {
 		switch h.Key {
 		case headerReason:
@@ -33,6 +34,10 @@ func ReadDeadLetter(rec *router.Record) (DeadLetterInfo, bool) {
 			d.Table = string(h.Value)
 		case headerSize:
 			d.Size, _ = strconv.ParseInt(string(h.Value), 10, 64)
+		case headerPartition:
+			if n, err := strconv.ParseInt(string(h.Value), 10, 32); err == nil && n >= 0 {
+				d.Partition = int32(n)
+			}
 		case router.PositionHeader:
 			d.Position = string(h.Value)
 		}
@@ -41,22 +46,22 @@ func ReadDeadLetter(rec *router.Record) (DeadLetterInfo, bool) {
 	return d, d.Reason != "" && d.Topic != ""
 }
 
-// Redrive makes of a dead letter the record that it was: key, value, headers and timestamp, to its topic. The error says why it cannot be.
+// Redrive makes of a dead letter the record that it was: key, value, headers and timestamp, to its topic and the partition that the row asked for. The error says why it cannot be.
 func Redrive(rec *router.Record) (*router.Record, error) {
 	d, ok := ReadDeadLetter(rec)
 	switch {
 	case !ok:
 		return nil, fmt.Errorf("it is no dead letter: it lacks the headers %s and %s", headerReason, headerTopic)
-	case !redrivable[d.Reason]:
+	case !redrivable[d.Reason], d.Reason == string(router.ReasonInvalidPartition) && d.Partition == router.AnyPartition: // the row names none
 		return nil, fmt.Errorf("no complete record could be made of the row (%s): correct the rule or the row and insert it again", d.Reason)
 	case rec.Value == nil && d.Size > 0:
 		return nil, fmt.Errorf("its value of %d bytes did not fit into the dead-letter topic: insert the row again", d.Size)
 	}
 	out := *rec
-	out.Topic, out.Table, out.Headers = d.Topic, d.Table, nil
+	out.Topic, out.Table, out.Partition, out.Headers = d.Topic, d.Table, d.Partition, nil
 	for _, h := range rec.Headers {
 		switch h.Key {
-		case headerReason, headerError, headerTopic, headerTable, headerSize, headerHash:
+		case headerReason, headerError, headerTopic, headerTable, headerSize, headerHash, headerPartition:
 		default:
 			out.Headers = append(out.Headers, h)
 		}

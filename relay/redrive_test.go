@@ -1,0 +1,43 @@
+package relay_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"outbox-relay/relay"
+	"outbox-relay/router"
+)
+
+// A row that asks for a partition is published to that one again, and to none that a partitioner chooses.
+func TestARedrivenLetterGoesToThePartitionOfItsRow(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		reason    string
+		partition int32
+		redriven  bool
+	}{
+		{"too_large", router.AnyPartition, true},
+		{"too_large", 7, true},
+		{"invalid_partition", 7, true},                    // the topic lacked it
+		{"invalid_partition", router.AnyPartition, false}, // the row's column is NULL
+		{"null_value", 7, false},
+	} {
+		rec := &router.Record{Topic: "t", Key: []byte("k"), Value: []byte("v"), Partition: c.partition, Headers: []router.Header{{Key: "h", Value: []byte("x")}}}
+		letter := relay.DeadLetter(rec, &relay.Poison{Reason: c.reason, Position: "g#0"}, "dead", time.Now())
+		if letter.Partition != router.AnyPartition {
+			t.Errorf("%s, partition %d: the letter goes to partition %d", c.reason, c.partition, letter.Partition)
+		}
+		got, err := relay.Redrive(letter)
+		if (err == nil) != c.redriven {
+			t.Errorf("%s, partition %d: %v", c.reason, c.partition, err)
+		}
+		if err != nil {
+			continue
+		}
+		headers := slices.DeleteFunc(got.Headers, func(h router.Header) bool { return h.Key == "h" || h.Key == router.PositionHeader })
+		if got.Partition != c.partition || got.Topic != "t" || len(headers) > 0 {
+			t.Errorf("%s, partition %d: %+v", c.reason, c.partition, got)
+		}
+	}
+}
