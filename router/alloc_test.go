@@ -7,6 +7,7 @@ import (
 
 	"outbox-relay/binlog/event"
 	"outbox-relay/router"
+	"outbox-relay/router/debezium"
 )
 
 func prepare(tb testing.TB, tbl *event.Table, rules ...router.Rule) (*router.Router, *router.Binding) {
@@ -109,6 +110,11 @@ func BenchmarkRoute(b *testing.B) {
 		{"preset", router.Rule{Table: "app.outbox_events"}},
 		{"preset-text-payload", noJSON},
 		{"everything", everything},
+		{"debezium", router.Rule{Table: "app.outbox_events", Preset: "debezium", Debezium: &debezium.Options{Key: "aggregate_id", RouteBy: "aggregate_type"}}},
+		{"debezium-json-with-schema", router.Rule{Table: "app.outbox_events", Preset: "debezium", Debezium: &debezium.Options{
+			Key: "aggregate_id", RouteBy: "aggregate_type", KeyConverter: "json-with-schema", ValueConverter: "json-with-schema"}}},
+		{"debezium-expanded", router.Rule{Table: "app.outbox_events", Preset: "debezium", Debezium: &debezium.Options{
+			Key: "aggregate_id", RouteBy: "aggregate_type", ValueConverter: "json", ExpandJSON: true}}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			r, binding := prepare(b, outboxTable(), c.rule)

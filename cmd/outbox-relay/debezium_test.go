@@ -116,7 +116,7 @@ func TestRelayPublishesWhatDebeziumPublished(t *testing.T) {
 			one.Headers = append(one.Headers, struct {
 				Key   string `json:"key"`
 				Value []byte `json:"value_b64"`
-			}{string(h.Key), bytes.Clone(h.Value)})
+			}{h.Key, bytes.Clone(h.Value)})
 		}
 		got = append(got, one.text())
 		return nil

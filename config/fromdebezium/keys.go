@@ -54,6 +54,8 @@ var needless = []struct{ key, why string }{
 	{"message.key.columns", "the router sets the key"}, {"topic.naming.strategy", "the router sets the topic"}, {"topic.delimiter", "the router sets the topic"},
 	{"topic.cache.size", "the router sets the topic"}, {"topic.transaction", "transactions are not published"},
 	{"gtid.ignore.on.recovery", "the relay goes on from its checkpoint"}, {"gtid.new.channel.position", "the relay goes on from its checkpoint"},
+	{"value.converter.delegate.*", "it serves records besides the outbox"}, {"driver.*", "the relay has its own driver"}, {"database.jdbc.*", "the relay has its own driver"},
+	{"database.protocol", "the relay has its own driver"}, {"database.allowPublicKeyRetrieval", "the relay has its own driver"},
 	{"predicates*", "the rule names the table"}, {"producer.override.acks", "always all"}, {"producer.override.enable.idempotence", "always on"},
 	{"producer.override.max.request.size", "the limit is that of the topic"}, {"producer.override.batch.size", "batches size themselves"},
 	{"producer.override.buffer.memory", "limits.buffer bounds the memory"}, {"producer.override.max.in.flight.requests.per.connection", "order is kept"},
