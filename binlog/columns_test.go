@@ -486,3 +486,34 @@ func TestATableMadeAnewBehindADroppedDatabaseShiftsNoColumns(t *testing.T) {
 		b.caughtUpRows("a=a b=b")
 	}
 }
+
+// The place that the reader began at is far behind by the time of a later lookup.
+func TestALookupDoesNotReadAgainWhatLiesBehindTheFirstPlace(t *testing.T) {
+	t.Parallel()
+	b := minimal(t)
+	b.exec("INSERT INTO o(aggregate_id) VALUES ('a')")
+	b.caughtUpRows("id=1 aggregate_id=a payload=NULL")
+	server, file, pos := b.reader.Source()
+	b.reader.Close()
+	b.open(b.executed(), func(o *binlog.Options) { o.Place = binlog.Place{Server: server.UUID, File: file, Position: pos} })
+	var many []string
+	for range 300 {
+		many = append(many, "INSERT INTO f(v) VALUES ('x')")
+	}
+	b.exec(many...)
+	b.caughtUp()
+	asked := func() (n int) {
+		t.Helper()
+		var name string
+		if err := b.db.QueryRow("SHOW GLOBAL STATUS LIKE 'Com_show_binlog_events'").Scan(&name, &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := asked()
+	b.exec("ALTER TABLE o ADD x INT", "INSERT INTO o(aggregate_id) VALUES ('b')", "INSERT INTO f(v) VALUES ('x')")
+	b.caughtUpRows("id=2 aggregate_id=b payload=NULL x=NULL")
+	if n := asked() - before; n > 5 {
+		t.Errorf("the server was asked %d times for events of its binlog", n)
+	}
+}
