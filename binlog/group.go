@@ -9,6 +9,7 @@ import (
 type group struct {
 	open         bool
 	gtid         gtid.GTID
+	start        uint64 // where it begins in its file
 	commitMicros int64
 	mayHaveSBR   bool // the GTID event says that the group may hold statement-format changes
 	begun        bool // BEGIN or XA START was seen

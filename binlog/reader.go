@@ -350,6 +350,9 @@ func (r *Reader) disconnect(err error) {
 	r.conn.Close()
 	r.metrics.readBytes.Add(float64(r.pk.bytes - r.pk.counted))
 	r.conn, r.pk = nil, nil
+	if r.group.open {
+		r.pos = r.group.start // it is read again from there
+	}
 	r.group.drop()
 	r.metrics.connected.Set(0)
 	r.setStatus(func(s *Status) { s.Connected, s.Searching, s.Since = false, false, time.Now(); s.failed(err) })

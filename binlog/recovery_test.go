@@ -232,3 +232,31 @@ func TestABranchThatEndedUnseenStopsTheReaderWhenItsNameIsUsedAgain(t *testing.T
 		wantReason(t, <-next(b.ctx, b.reader), binlog.ReasonUnknownXA, "on_unknown_xa")
 	}
 }
+
+// What is looked for behind the place of before begins with a transaction that is not known, so nothing of a large one is searched.
+func TestACutInALargeTransactionIsNoReasonToSearchIt(t *testing.T) {
+	t.Parallel()
+	m := sandbox.RunMySQL(t, sandbox.MySQLOptions{Args: []string{"--binlog-row-event-max-size=256"}})
+	proxy, err := sandbox.NewProxy(m.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { proxy.Close() })
+	b := newBench(t, m, func(o *binlog.Options) { o.Addresses = []string{proxy.Addr()} })
+	b.exec("INSERT INTO o(aggregate_id) VALUES ('first')")
+	b.rows(1)
+	cut := proxy.CutAfter(1 << 20)
+	b.exec("SET SESSION cte_max_recursion_depth = 10000", "INSERT INTO o(payload) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000) SELECT REPEAT('x', 250) FROM n")
+	if n := len(b.rows(10000)); n != 10000 {
+		t.Fatalf("%d rows", n)
+	}
+	<-cut
+	var name string
+	var asked int
+	if err := b.db.QueryRow("SHOW GLOBAL STATUS LIKE 'Com_show_binlog_events'").Scan(&name, &asked); err != nil {
+		t.Fatal(err)
+	}
+	if asked < 1 || asked > 3 {
+		t.Errorf("the server was asked %d times for events of its binlog, want once", asked)
+	}
+}

@@ -144,6 +144,7 @@ func (r *Reader) beginGroup(ev *raw) error {
 	}
 	r.progress()
 	r.group.begin(g.GTID, int64(g.OriginalCommit), g.MayHaveStatements)
+	r.group.start = r.pos - min(uint64(ev.Size), r.pos)
 	return nil
 }
 
