@@ -10,8 +10,9 @@ import (
 // DeadLetterInfo is what the headers of a dead letter say.
 type DeadLetterInfo struct {
 	Reason, Error, Topic, Table, ID, Position string
-	Size                                      int64 // of the value in bytes, or of the row where the value could not be had
-	Partition                                 int32 // that the row asked for; router.AnyPartition where the partitioner chooses
+	Size                                      int64  // of the value in bytes, or of the row where the value could not be had
+	Hash                                      string // SHA-256 of the value, empty for a null one and where the value could not be had
+	Partition                                 int32  // that the row asked for; router.AnyPartition where the partitioner chooses
 }
 
 // redrivable are the reasons for which the record was complete and only its topic refused it.
@@ -34,6 +35,8 @@ func ReadDeadLetter(rec *router.Record) (DeadLetterInfo, bool) {
 			d.Table = string(h.Value)
 		case headerSize:
 			d.Size, _ = strconv.ParseInt(string(h.Value), 10, 64)
+		case headerHash:
+			d.Hash = string(h.Value)
 		case headerPartition:
 			if n, err := strconv.ParseInt(string(h.Value), 10, 32); err == nil && n >= 0 {
 				d.Partition = int32(n)
@@ -54,7 +57,7 @@ func Redrive(rec *router.Record) (*router.Record, error) {
 		return nil, fmt.Errorf("it is no dead letter: it lacks the headers %s and %s", headerReason, headerTopic)
 	case !redrivable[d.Reason], d.Reason == string(router.ReasonInvalidPartition) && d.Partition == router.AnyPartition: // the row names none
 		return nil, fmt.Errorf("no complete record could be made of the row (%s): correct the rule or the row and insert it again", d.Reason)
-	case rec.Value == nil && d.Size > 0:
+	case rec.Value == nil && (d.Size > 0 || d.Hash != ""): // an empty value is none that is null
 		return nil, fmt.Errorf("its value of %d bytes did not fit into the dead-letter topic: insert the row again", d.Size)
 	}
 	out := *rec

@@ -41,3 +41,29 @@ func TestARedrivenLetterGoesToThePartitionOfItsRow(t *testing.T) {
 		}
 	}
 }
+
+// A letter that did not fit with its value is not published as one that has none, which means that the key is deleted.
+func TestARedrivenLetterNeverBecomesATombstone(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		value    []byte
+		dropped  bool
+		redriven bool
+	}{
+		{[]byte("v"), false, true},
+		{[]byte("v"), true, false},
+		{[]byte{}, false, true},
+		{[]byte{}, true, false},
+		{nil, false, true}, // it was a tombstone
+	} {
+		rec := &router.Record{Topic: "t", Key: []byte("k"), Value: c.value, Partition: router.AnyPartition}
+		letter := relay.DeadLetter(rec, &relay.Poison{Reason: "too_large", Position: "g#0"}, "dead", time.Now())
+		if c.dropped {
+			letter.Value = nil
+		}
+		got, err := relay.Redrive(letter)
+		if (err == nil) != c.redriven || err == nil && (got.Value == nil) != (c.value == nil) {
+			t.Errorf("%q, dropped %v: %+v, %v", c.value, c.dropped, got, err)
+		}
+	}
+}
