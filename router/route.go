@@ -82,7 +82,7 @@ func (r *Router) Route(b *Binding, cells []event.Cell, tx Meta, n int, rec *Reco
 	if outcome == Routed {
 		outcome = Rejected
 	}
-	return outcome, w.finish(chosen)
+	return outcome, w.finish(chosen, tx.Position, n)
 }
 
 // writer makes one record. It lives for one Route; rec keeps the buffers.
@@ -95,8 +95,6 @@ type writer struct {
 	size    int64 // of a row beyond the limit; else size and limit are 0
 	limit   int64
 	poison  *Poison // the first fault
-	// position is where the text of the row's position lies in the buffer.
-	position mark
 }
 
 // fail notes the first fault of the row; the later ones are not reported.
@@ -111,11 +109,11 @@ func (w *writer) fail(field string, column int, reason Reason, detail string, er
 }
 
 // finish completes the poison, of which fail knew only the cause.
-func (w *writer) finish(chosen *boundRule) *Poison {
+func (w *writer) finish(chosen *boundRule, position []byte, n int) *Poison {
 	p, rec := w.poison, w.rec
 	p.Table = w.binding.name
 	p.ID = string(rec.ID)
-	p.Position = string(cut(rec.buf, w.position))
+	p.Position = string(position) + "#" + strconv.Itoa(n)
 	if p.Topic == "" {
 		p.Topic = rec.Topic
 	}
@@ -205,13 +203,12 @@ func (w *writer) fill(rule *boundRule, position []byte, n int) {
 	for i := range rule.headers {
 		w.header(&rule.headers[i])
 	}
-	from := len(rec.buf)
-	rec.buf = append(rec.buf, position...)
-	rec.buf = append(rec.buf, '#')
-	rec.buf = strconv.AppendInt(rec.buf, int64(n), 10)
-	w.position = mark{from: from, to: len(rec.buf)}
 	if rule.rule.debezium == nil || rule.rule.debezium.PositionHeader() {
-		w.addHeader(PositionHeader, w.position)
+		from := len(rec.buf)
+		rec.buf = append(rec.buf, position...)
+		rec.buf = append(rec.buf, '#')
+		rec.buf = strconv.AppendInt(rec.buf, int64(n), 10)
+		w.addHeader(PositionHeader, mark{from: from, to: len(rec.buf)})
 	}
 	id := w.id()
 	if rule.debezium == nil {

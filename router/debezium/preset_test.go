@@ -253,7 +253,7 @@ func TestRowsThatAreNoRecord(t *testing.T) {
 		cells []event.Cell
 		want  router.Reason
 	}{
-		{"no payload in the row image", debezium.Options{}, row(absent, null), router.ReasonMissingColumn},
+		{"no payload in the row image", debezium.Options{NoPositionHeader: true}, row(absent, null), router.ReasonMissingColumn},
 		{"a column that is not needed", debezium.Options{}, row(text("p"), absent), ""},
 		{"NULL as topic", debezium.Options{}, []event.Cell{text("i"), null, text("k"), text("p"), null}, router.ReasonNullTopic},
 		{"a partition below 0", debezium.Options{Additional: []string{"extra:partition"}}, row(text("p"), raw(0xff, 0xff, 0xff, 0xff)), router.ReasonInvalidPartition},
