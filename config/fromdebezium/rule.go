@@ -57,8 +57,12 @@ func (t *translator) rule(table, pattern string) {
 	t.converter("key")
 	t.converter("value")
 	t.converter("header")
-	if t.get("extended.headers.enabled") == "false" {
+	switch t.get("extended.headers.enabled") {
+	case "false":
 		t.line("      context_headers: false")
+	case "":
+		t.line("      # Older releases of Debezium send no headers __debezium.context.*: look at your topics, and set false then.")
+		t.line("      context_headers: true")
 	}
 	for _, o := range []struct{ debezium, key string }{{"binary.handling.mode", "binary"}, {"bigint.unsigned.handling.mode", "bigint_unsigned"}} {
 		if v := t.get(o.debezium); v != "" {
@@ -93,7 +97,7 @@ func (t *translator) converter(part string) {
 		word = "json-with-schema"
 	case short == "JsonConverter":
 		word = "json"
-	case short == "BinaryDataConverter" && part == "value":
+	case (short == "BinaryDataConverter" || short == "ByteBufferConverter") && part == "value":
 		word = "binary"
 	default:
 		word = class

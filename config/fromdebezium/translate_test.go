@@ -123,6 +123,32 @@ func TestPropertiesAreRead(t *testing.T) {
 	}
 }
 
+func TestConverters(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string][3]string{
+		"key.converter=org.apache.kafka.connect.json.JsonConverter":                                             {"json-with-schema", "string", "simple"},
+		"value.converter=io.debezium.converters.BinaryDataConverter\nvalue.converter.delegate.converter.type=x": {"string", "binary", "simple"},
+		"value.converter=io.debezium.converters.ByteBufferConverter":                                            {"string", "binary", "simple"},
+		"value.converter=": {"string", "string", "simple"},
+		"header.converter=org.apache.kafka.connect.storage.SimpleHeaderConverter": {"string", "string", "simple"},
+		"header.converter=org.apache.kafka.connect.storage.StringConverter":       {"string", "string", "string"},
+	} {
+		yaml, losses, err := translate(t, least(line), "")
+		if err != nil || len(losses) > 0 {
+			t.Errorf("%s: %v, %v", line, losses, err)
+			continue
+		}
+		c, err := load(t, yaml)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, yaml)
+		}
+		d := c.Tables[0].Debezium
+		if got := [3]string{d.KeyConverter, d.ValueConverter, d.HeaderConverter}; got != want {
+			t.Errorf("%s: %v, want %v", line, got, want)
+		}
+	}
+}
+
 func TestLossesAreNamed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ line, want, inFile string }{
