@@ -118,8 +118,15 @@ func (r *Reader) startDump(ctx context.Context, c *Conn, address string) error {
 	if err := r.compare(ctx, c, s); err != nil {
 		return err
 	}
-	if err := r.anonymousBehind(ctx, c, s); err != nil {
+	if r.lacking, err = r.lookBehind(ctx, c, s); err != nil {
 		return err
+	}
+	behind := r.seen
+	if r.again = r.from != ""; r.again {
+		if behind, err = r.behindFile(ctx, c, s, r.from); err != nil {
+			return err
+		}
+		r.from, r.lacking = "", ""
 	}
 	if err := c.net.SetDeadline(time.Now().Add(defaultConnectTimeout)); err != nil {
 		return err
@@ -132,7 +139,7 @@ func (r *Reader) startDump(ctx context.Context, c *Conn, address string) error {
 		return errNotAllowed
 	}
 	c.ResetSequence()
-	if err := c.WritePacket(append(make([]byte, 4), r.dumpCommand()...)); err != nil {
+	if err := c.WritePacket(append(make([]byte, 4), r.dumpCommand(behind)...)); err != nil {
 		return fmt.Errorf("asking for the binlog: %w", err)
 	}
 	// From here on deadlines are the packet reader's.
@@ -253,12 +260,12 @@ func (r *Reader) sessionVariables() string {
 // dumpCommand builds COM_BINLOG_DUMP_GTID: command u8, flags u16 (2: heartbeats with 64 bits of position), server id u32, file name length u32,
 // position u64, set length u32, set.
 // A set without tags is sent in the plain encoding, which every server knows.
-func (r *Reader) dumpCommand() []byte {
+func (r *Reader) dumpCommand(behind *gtid.Set) []byte {
 	b := []byte{0x1e, 2, 0}
 	b = binary.LittleEndian.AppendUint32(b, r.serverID)
 	b = binary.LittleEndian.AppendUint32(b, 0)
 	b = binary.LittleEndian.AppendUint64(b, 4)
-	set := r.seen.Encode(nil)
+	set := behind.Encode(nil)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(set)))
 	return append(b, set...)
 }

@@ -9,9 +9,9 @@ import (
 type group struct {
 	open         bool
 	gtid         gtid.GTID
-	start        uint64 // where it begins in its file
 	commitMicros int64
 	mayHaveSBR   bool // the GTID event says that the group may hold statement-format changes
+	known        bool // it was read before and came again
 	begun        bool // BEGIN or XA START was seen
 	own, others  bool // tables were written: that of the relay's own checkpoint, any other, or it is not known which
 	maps         []tableMap
@@ -34,7 +34,7 @@ func (g *group) begin(id gtid.GTID, commitMicros int64, sbr bool) {
 // drop forgets an unfinished group.
 func (g *group) drop() {
 	g.rows.reset()
-	g.open, g.begun, g.own, g.others, g.maps = false, false, false, false, g.maps[:0]
+	g.open, g.known, g.begun, g.own, g.others, g.maps = false, false, false, false, false, g.maps[:0]
 }
 
 // table finds the table of a row event.

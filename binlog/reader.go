@@ -69,7 +69,10 @@ type Reader struct {
 	ctx      context.Context // of the Next that runs
 
 	columns   columnMemory
-	place     Place  // Options.Place, until a server was read
+	place     Place  // where the last transaction ended; Options.Place before the first
+	lacking   string // the file of the first transaction that a new connection has to give
+	from      string // a file with which the next dump has to begin
+	again     bool   // the dump began earlier than it had to: transactions that were read come again
 	warned    bool   // that the binlog names no columns
 	lookupDue bool   // columns that are not known should be asked for
 	ahead     *ahead // not nil in a Reader that looks ahead for another
@@ -350,9 +353,6 @@ func (r *Reader) disconnect(err error) {
 	r.conn.Close()
 	r.metrics.readBytes.Add(float64(r.pk.bytes - r.pk.counted))
 	r.conn, r.pk = nil, nil
-	if r.group.open {
-		r.pos = r.group.start // it is read again from there
-	}
 	r.group.drop()
 	r.metrics.connected.Set(0)
 	r.setStatus(func(s *Status) { s.Connected, s.Searching, s.Since = false, false, time.Now(); s.failed(err) })

@@ -51,6 +51,9 @@ func (r *Reader) advance(h *event.Header) {
 
 // handle processes one event of the stream or of a payload. It returns a step when the event ends a transaction with rows.
 func (r *Reader) handle(ev *raw) (*Transaction, error) {
+	if r.group.known && ev.Type != event.TypeRotate && ev.Type != event.TypeFormatDescription {
+		return nil, r.known(ev)
+	}
 	switch ev.Type {
 	case event.TypeTableMap:
 		return nil, r.tableMap(ev)
@@ -144,7 +147,7 @@ func (r *Reader) beginGroup(ev *raw) error {
 	}
 	r.progress()
 	r.group.begin(g.GTID, int64(g.OriginalCommit), g.MayHaveStatements)
-	r.group.start = r.pos - min(uint64(ev.Size), r.pos)
+	r.group.known = r.again && r.seen.Contains(g.GTID)
 	return nil
 }
 
@@ -155,6 +158,9 @@ func (r *Reader) rotate(ev *raw) error {
 	}
 	if ev.Flags&event.FlagArtificial != 0 {
 		r.group.drop() // a group that was cut off in the file before is sent again from its start
+		if err := r.beginsAt(string(rot.File)); err != nil {
+			return err
+		}
 	}
 	r.file, r.pos = string(rot.File), rot.Position
 	return nil
@@ -359,7 +365,8 @@ func (r *Reader) endGroup() {
 
 // closeGroup ends the group, which was read to its end: a connection made now goes on behind it.
 func (r *Reader) closeGroup() {
-	r.group.open = false
+	r.group.open, r.group.known = false, false
+	r.place = Place{r.server.UUID, r.file, r.pos}
 	r.group.maps = r.group.maps[:0]
 	r.corrupt = 0
 	r.forgive()

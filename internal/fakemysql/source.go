@@ -23,7 +23,9 @@ type Source struct {
 	// Streams are the answers to the dumps in turn, the last one again and again, each without the transactions that a dump has already.
 	Streams [][]byte
 	// Send replaces Streams: it gives the stream of dump i, from 0, and whether it is the last one.
-	Send   func(i int, behind *gtid.Set) (stream []byte, last bool)
+	Send func(i int, behind *gtid.Set) (stream []byte, last bool)
+	// Show are the answers, rows of texts, to statements that begin with a text.
+	Show   map[string][][]string
 	Ended  func() // called at the end of the last stream; may be nil
 	Closed func() // called when the reader closes a connection; may be nil
 
@@ -187,11 +189,22 @@ func (s *Source) query(out []byte, seq byte, query string) []byte {
 	case strings.HasPrefix(query, "SELECT @@global.gtid_executed"):
 		return appendResult(out, seq, executed)
 	}
+	for begin, rows := range s.Show {
+		if strings.HasPrefix(query, begin) && len(rows) > 0 {
+			return appendRows(out, seq, rows)
+		}
+	}
 	return AppendPacket(out, seq, okPacket)
 }
 
 // appendResult appends a result set of one row of texts.
 func appendResult(b []byte, seq byte, values ...string) []byte {
+	return appendRows(b, seq, [][]string{values})
+}
+
+// appendRows appends a result set of rows of texts of less than 251 bytes.
+func appendRows(b []byte, seq byte, rows [][]string) []byte {
+	values := rows[0]
 	packet := func(payload []byte) {
 		b = AppendPacket(b, seq, payload)
 		seq++
@@ -201,11 +214,13 @@ func appendResult(b []byte, seq byte, values ...string) []byte {
 		packet([]byte{3, 'd', 'e', 'f', 0, 0, 0, 1, 'a' + byte(i), 0, 12, 45, 0, 0, 1, 0, 0, 253, 0, 0, 0, 0, 0})
 	}
 	packet(eofPacket)
-	var row []byte
-	for _, v := range values {
-		row = append(append(row, byte(len(v))), v...)
+	for _, values := range rows {
+		var row []byte
+		for _, v := range values {
+			row = append(append(row, byte(len(v))), v...)
+		}
+		packet(row)
 	}
-	packet(row)
 	packet(eofPacket)
 	return b
 }
