@@ -103,7 +103,7 @@ func (p *Preset) Bind(t *event.Table, f Finder) *Bound {
 	}
 	if p.partition != "" && x.has(p.partition) {
 		c := x.column("debezium.additional", p.partition)
-		if b.partition = c.index; c.index >= 0 && (c.kind != kindInt32 || c.col.Type == event.ColumnYear) {
+		if b.partition = c.index; c.index >= 0 && c.kind != kindInt32 {
 			f.Unsuitable("debezium.additional", c.index, errNoNumber)
 		}
 	}
@@ -359,14 +359,12 @@ func (b *Bound) Timestamp(cells []event.Cell) (millis int64, ok bool, fault *Row
 		return 0, false, fault
 	}
 	col := &b.columns[b.timestamp]
-	micros, err := value.TimeMicros(col, cell.Raw)
+	micros, isDate, err := instant(col, cell.Raw)
 	switch {
-	case errors.Is(err, value.ErrNoInstant) && col.Nullable:
-		return 0, false, nil
-	case errors.Is(err, value.ErrNoInstant):
-		return 0, true, nil
 	case err != nil:
 		return 0, false, &RowFault{Field: "debezium.timestamp", Column: b.timestamp, Kind: Undecodable, Err: err}
+	case !isDate && col.Nullable:
+		return 0, false, nil
 	}
 	if millis = floorDiv(micros, 1000); col.Meta > 3 {
 		millis = micros / 1000 // toward zero, as Debezium divides

@@ -46,6 +46,7 @@ const (
 	kindMicros // DATETIME(4) to (6)
 	kindTime
 	kindZoned // TIMESTAMP
+	kindYear
 	kindJSON
 )
 
@@ -89,7 +90,7 @@ func (p *Preset) kindOf(c *event.Column) (kind, logical, error) {
 		return kindInt32, logical{typ: "int32"}, nil
 	case event.ColumnLongLong:
 		if c.Unsigned && p.o.UnsignedBigint == "precise" {
-			return kindUnsigned, logical{"bytes", "org.apache.kafka.connect.data.Decimal", `"scale":"0"`}, nil
+			return kindUnsigned, logical{"bytes", "org.apache.kafka.connect.data.Decimal", `"scale":"0","connect.decimal.precision":"20"`}, nil
 		}
 		return kindInt64, logical{typ: "int64"}, nil
 	case event.ColumnFloat:
@@ -100,7 +101,7 @@ func (p *Preset) kindOf(c *event.Column) (kind, logical, error) {
 		parameters := fmt.Sprintf(`"scale":"%d","connect.decimal.precision":"%d"`, c.Scale(), c.Precision())
 		return kindDecimal, logical{"bytes", "org.apache.kafka.connect.data.Decimal", parameters}, nil
 	case event.ColumnYear:
-		return kindInt32, logical{"int32", dbz + "time.Year", ""}, nil
+		return kindYear, logical{"int32", dbz + "time.Year", ""}, nil
 	case event.ColumnDate:
 		return kindDate, logical{"int32", dbz + "time.Date", ""}, nil
 	case event.ColumnTime:
@@ -197,6 +198,10 @@ func (p *Preset) valueOf(d *datum, scratch []byte, c *column, raw []byte) (out [
 		case c.kind == kindZoned:
 			out, err = appendZoned(scratch, c.col, raw)
 		case c.kind == kindJSON && p.o.JSONText == "debezium":
+			if len(raw) == 0 && c.col.Nullable {
+				*d = datum{}
+				return scratch, nil
+			}
 			out, err = jsonb.AppendDebezium(scratch, raw)
 		default:
 			out, err = value.Append(scratch, c.col, raw)
@@ -229,6 +234,11 @@ func (p *Preset) valueOf(d *datum, scratch []byte, c *column, raw []byte) (out [
 		var n int64
 		n, err = value.Int64(c.col, raw)
 		out = strconv.AppendInt(scratch, n, 10)
+	case kindYear: // the year 0000 is 1900 for Debezium
+		if len(raw) != 1 {
+			return scratch, value.ErrMalformed
+		}
+		out = strconv.AppendInt(scratch, 1900+int64(raw[0]), 10)
 	case kindDecimal:
 		out, err = value.Append(scratch, c.col, raw)
 	case kindFloat, kindDouble:
@@ -256,9 +266,6 @@ func (p *Preset) valueOf(d *datum, scratch []byte, c *column, raw []byte) (out [
 	d.text = out[from:]
 	if c.kind == kindDecimal || c.kind == kindUnsigned {
 		return decimal(d, out, c), nil
-	}
-	if c.kind == kindZoned && len(d.text) == 0 {
-		*d = datum{}
 	}
 	return out, nil
 }
@@ -331,18 +338,15 @@ func appendFloating(dst []byte, c *column, raw []byte) ([]byte, error) {
 	return dst, value.ErrMalformed
 }
 
-// dateTime reads DATE and DATETIME. A date that is none is NULL where the column allows that, else the first of January 1970.
+// dateTime reads DATE and DATETIME. One with a zero part is NULL where the column allows that, else the first of January 1970.
 func (p *Preset) dateTime(d *datum, scratch []byte, c *column, raw []byte) ([]byte, error) {
-	micros, err := value.TimeMicros(c.col, raw)
-	if errors.Is(err, value.ErrNoInstant) {
-		if c.col.Nullable {
-			*d = datum{}
-			return scratch, nil
-		}
-		micros, err = 0, nil
-	}
-	if err != nil {
+	micros, isDate, err := instant(c.col, raw)
+	switch {
+	case err != nil:
 		return scratch, err
+	case !isDate && c.col.Nullable:
+		*d = datum{}
+		return scratch, nil
 	}
 	switch c.kind {
 	case kindDate:
@@ -356,6 +360,26 @@ func (p *Preset) dateTime(d *datum, scratch []byte, c *column, raw []byte) ([]by
 	return scratch, nil
 }
 
+// instant gives the microseconds since 1970 of a DATE or DATETIME; isDate is false, and micros 0, where year, month or day are zero. A day
+// that its month does not have is an error, as it is for Debezium.
+func instant(c *event.Column, raw []byte) (micros int64, isDate bool, err error) {
+	var year, month, day uint64
+	switch {
+	case c.Type == event.ColumnDate && len(raw) == 3:
+		v := uint64(raw[0]) | uint64(raw[1])<<8 | uint64(raw[2])<<16
+		year, month, day = v>>9, v>>5&15, v&31
+	case c.Type == event.ColumnDatetime && len(raw) >= 5:
+		v := uint64(raw[0]&0x7f)<<32 | uint64(binary.BigEndian.Uint32(raw[1:]))
+		year, month, day = v>>22/13, v>>22%13, v>>17&31
+	}
+	if micros, err = value.TimeMicros(c, raw); err == nil || errors.Is(err, value.ErrNoInstant) {
+		if year == 0 || month == 0 || day == 0 {
+			return 0, false, nil
+		}
+	}
+	return micros, true, err
+}
+
 func floorDiv(n, by int64) int64 {
 	q := n / by
 	if n%by < 0 {
@@ -364,14 +388,10 @@ func floorDiv(n, by int64) int64 {
 	return q
 }
 
-// appendZoned appends a TIMESTAMP as ISO text in UTC with the column's digits of fraction. A zero date is NULL, for which nothing is
-// appended, or the first of January 1970.
+// appendZoned appends a TIMESTAMP as ISO text in UTC with the column's digits of fraction. The zero date is the first of January 1970.
 func appendZoned(dst []byte, c *event.Column, raw []byte) ([]byte, error) {
 	micros, err := value.TimeMicros(c, raw)
 	if errors.Is(err, value.ErrNoInstant) {
-		if c.Nullable {
-			return dst, nil
-		}
 		micros, err = 0, nil
 	}
 	if err != nil {

@@ -100,8 +100,11 @@ func TestValuesOfColumns(t *testing.T) {
 		{"date", event.Column{Type: event.ColumnDate}, date(1970, 1, 3), debezium.Options{}, "2", "2"},
 		{"zero date", event.Column{Type: event.ColumnDate, Nullable: true}, date(0, 0, 0), debezium.Options{}, "null", "null"},
 		{"zero date where NULL is not allowed", event.Column{Type: event.ColumnDate}, date(2020, 2, 0), debezium.Options{}, "0", "0"},
-		{"zero timestamp where NULL is not allowed", event.Column{Type: event.ColumnTimestamp}, raw(0, 0, 0, 0), debezium.Options{}, "1970-01-01T00:00:00Z", `"1970-01-01T00:00:00Z"`},
-		{"zero timestamp", event.Column{Type: event.ColumnTimestamp, Nullable: true}, raw(0, 0, 0, 0), debezium.Options{}, "null", "null"},
+		{"zero timestamp", event.Column{Type: event.ColumnTimestamp, Nullable: true}, raw(0, 0, 0, 0), debezium.Options{}, "1970-01-01T00:00:00Z", `"1970-01-01T00:00:00Z"`},
+		{"zero timestamp with a fraction", event.Column{Type: event.ColumnTimestamp, Meta: 3}, raw(0, 0, 0, 0, 0, 0), debezium.Options{}, "1970-01-01T00:00:00.000Z", `"1970-01-01T00:00:00.000Z"`},
+		{"year 0", event.Column{Type: event.ColumnDate, Nullable: true}, date(0, 1, 1), debezium.Options{}, "null", "null"},
+		{"YEAR", event.Column{Type: event.ColumnYear}, raw(124), debezium.Options{}, "2024", "2024"},
+		{"YEAR 0000", event.Column{Type: event.ColumnYear}, raw(0), debezium.Options{}, "1900", "1900"},
 		{"unsigned small integer", event.Column{Type: event.ColumnShort, Unsigned: true}, raw(0xff, 0xff), debezium.Options{}, "65535", "65535"},
 	} {
 		c.o.Additional, c.o.NoContextHeaders = []string{"extra:header", "extra:envelope:e"}, true
@@ -240,6 +243,45 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		if _, err := route(t, c.o, outbox(event.Column{}, integer), row(text("p"), null)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %s", c.o, err, c.want)
 		}
+	}
+}
+
+func TestTimestampColumn(t *testing.T) {
+	t.Parallel()
+	at := func(year, month, day uint64) event.Cell {
+		v := (year*13+month)<<22 | day<<17 | 1<<39
+		return raw(byte(v>>32), byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
+	}
+	for _, c := range []struct {
+		name     string
+		nullable bool
+		cell     event.Cell
+		want     int64
+		poison   router.Reason
+	}{
+		{"a date", false, at(1970, 1, 2), 86_400_000, ""},
+		{"NULL", true, null, 1500, ""}, // the commit
+		{"zero", true, at(0, 0, 0), 1500, ""},
+		{"zero where NULL is not allowed", false, at(0, 0, 0), 0, ""},
+		{"before 1970", false, at(1969, 12, 31), 1500, router.ReasonInvalidTimestamp},
+		{"no day of its month", false, at(2020, 2, 31), 1500, router.ReasonUndecodable},
+	} {
+		column := event.Column{Type: event.ColumnDatetime, Nullable: c.nullable}
+		rec, err := route(t, debezium.Options{Timestamp: "extra"}, outbox(event.Column{}, column), row(text("p"), c.cell))
+		var poison *router.Poison
+		if errors.As(err, &poison) != (c.poison != "") || poison != nil && poison.Reason != c.poison || rec.TimestampMillis != c.want {
+			t.Errorf("%s: %d, %v, want %d %s", c.name, rec.TimestampMillis, err, c.want, c.poison)
+		}
+	}
+}
+
+func TestSchemaOfPreciseUnsigned(t *testing.T) {
+	t.Parallel()
+	o := debezium.Options{UnsignedBigint: "precise", ValueConverter: "json-with-schema", Key: "extra", KeyConverter: "json-with-schema"}
+	rec, err := route(t, o, outbox(event.Column{}, event.Column{Type: event.ColumnLongLong, Unsigned: true}), row(text("p"), bigint(1)))
+	const want = `{"schema":{"type":"bytes","optional":false,"name":"org.apache.kafka.connect.data.Decimal","version":1,"parameters":{"scale":"0","connect.decimal.precision":"20"}},"payload":"AQ=="}`
+	if err != nil || string(rec.Key) != want {
+		t.Errorf("%s, %v, want %s", rec.Key, err, want)
 	}
 }
 
