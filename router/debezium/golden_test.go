@@ -26,7 +26,7 @@ import (
 )
 
 // testdata/golden.sql made the rows; testdata/golden.jsonl.gz is what Debezium 3.6.1 published of them under many settings. The head of the
-// first explains the fields of the second, of which the *_text ones, repetitions of the bytes, were left out.
+// first explains the fields of the second.
 var (
 	//go:embed testdata/golden.sql
 	goldenSQL string
