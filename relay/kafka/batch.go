@@ -23,6 +23,8 @@ type batch struct {
 	sealed bool
 	// poison is set for the single record that a check has refused. Such a batch is never sent.
 	poison *PoisonError
+	// blocks is set while the records behind such a batch wait for its judgement in their topic, where they need no batch each.
+	blocks bool
 
 	// Numbers of the idempotent producer, given at the first send and kept while the fate is unknown.
 	numbered bool

@@ -192,6 +192,7 @@ func (p *Publisher) shrink(t *topic, n int32) {
 	for _, part := range t.parts {
 		for _, b := range part.queue {
 			t.routed -= b.count // what was acknowledged a moment ago is still to be subtracted by acknowledge
+			t.unblock(b)
 		}
 	}
 	t.unrouted = append(p.takeBack(t), t.unrouted...)

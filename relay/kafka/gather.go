@@ -145,6 +145,7 @@ func (p *Publisher) haltPart(part *partition, e *PoisonError) {
 	part.halted = e
 	for _, b := range part.queue {
 		p.held += b.count
+		part.topic.unblock(b) // it will never be judged
 	}
 	part.stall, part.since = StallPoison, time.Now()
 	p.metrics.errors[classPoison].Inc()
@@ -176,7 +177,7 @@ func (p *Publisher) route(t *topic) {
 		return
 	}
 	t.checking = false
-	for len(t.unrouted) > 0 && !t.checking {
+	for len(t.unrouted) > 0 && !t.checking && t.doubtful == 0 {
 		b := t.unrouted[0]
 		t.unrouted[0] = nil
 		t.unrouted = t.unrouted[1:]
@@ -194,10 +195,10 @@ func (p *Publisher) route(t *topic) {
 }
 
 // routeBatch sends waiting records to their partitions and releases b. If old knowledge refuses one, that one and the rest are given back
-// to wait for new knowledge.
+// to wait for new knowledge. If new knowledge refuses one, the rest is given back to wait until it was judged.
 func (p *Publisher) routeBatch(t *topic, b *batch, now time.Time) (rest *batch) {
 	for e := range b.entries() {
-		if rest == nil && p.routeEntry(t, e, now) {
+		if rest == nil && t.doubtful == 0 && p.routeEntry(t, e, now) {
 			continue
 		}
 		if rest == nil {
@@ -206,7 +207,7 @@ func (p *Publisher) routeBatch(t *topic, b *batch, now time.Time) (rest *batch) 
 		copy(rest.add(&p.chunks, len(e), e.body(), e.millis(), e.headerCount()), e)
 	}
 	b.release(&p.chunks)
-	if rest != nil {
+	if rest != nil && t.doubtful == 0 {
 		t.checking = true
 		p.want(t, 0)
 	}
@@ -231,7 +232,12 @@ func (p *Publisher) routeEntry(t *topic, e entry, now time.Time) bool {
 	if int(want) < len(t.parts) {
 		part = t.choose(p.o.partitioner, key, want, len(e))
 	}
-	b := &batch{openedAt: now}
+	if part.halted != nil { // nothing of it is sent any more
+		copy(p.place(part, len(e), e.body(), e.millis(), e.headerCount()), e)
+		return true
+	}
+	b := &batch{openedAt: now, blocks: true}
+	t.doubtful++
 	copy(b.add(&p.chunks, len(e), e.body(), e.millis(), e.headerCount()), e)
 	b.poison = p.poisonOf(e, t.name, part.index, reason, err)
 	if want != router.AnyPartition {
@@ -241,9 +247,6 @@ func (p *Publisher) routeEntry(t *topic, e entry, now time.Time) bool {
 	part.queue = append(part.queue, b)
 	part.pending += b.size
 	t.routed++
-	if part.halted != nil {
-		p.held++
-	}
 	p.kick(part)
 	return true
 }

@@ -59,7 +59,7 @@ func (p *Publisher) judge(poisons []poisoned) {
 			x.rec = j.Instead
 		}
 		if err != nil {
-			p.halt(x, err)
+			poisons = append(poisons, p.halt(x, err)...)
 		}
 	}
 }
@@ -90,8 +90,9 @@ func (p *Publisher) settle(x poisoned, j Judgement) ([]poisoned, *PoisonError) {
 	part.due = part.due || part.pending > 0
 	t := part.topic
 	t.routed--
+	t.unblock(b)
 	b.release(&p.chunks)
-	if t.routed == 0 && t.grown > 0 {
+	if len(t.unrouted) > 0 || t.grown > 0 {
 		p.route(t)
 	}
 	p.metrics.errors[classPoison].Inc()
@@ -111,12 +112,14 @@ func (p *Publisher) settle(x poisoned, j Judgement) ([]poisoned, *PoisonError) {
 	return more, nil
 }
 
-// halt stops a partition for good at its head and tells the caller.
-func (p *Publisher) halt(x poisoned, e *PoisonError) {
+// halt stops a partition for good at its head and tells the caller. It gives the records to be judged next.
+func (p *Publisher) halt(x poisoned, e *PoisonError) []poisoned {
 	p.mu.Lock()
 	p.haltPart(x.part, e)
-	p.unlock()
+	p.route(x.part.topic)
+	more := p.release()
 	p.o.Logger.Error("partition halted at a poison record", "topic", e.Topic, "partition", e.Partition, "position", e.Position,
 		"table", e.Table, "err", e)
 	p.o.Poisoned(e)
+	return more
 }

@@ -96,3 +96,53 @@ func TestDrainWaitsUntilADroppedRecordIsToldOf(t *testing.T) {
 		t.Error("drained before Acked returned")
 	}
 }
+
+// A full window of small records, all of them refused, takes no more memory than it took before they were: they wait in few chunks.
+func TestPoisonRecordsThatFillTheWindowStayWithinIt(t *testing.T) {
+	t.Parallel()
+	const window = 4 << 20
+	for _, policy := range []string{"halt", "drop", "instead"} {
+		cluster, brokers := fake(t, kfake.SeedTopics(1, "dead"))
+		var h *harness
+		var most atomic.Int64
+		look := func() {
+			used, _ := h.p.Memory()
+			most.Store(max(most.Load(), used))
+		}
+		h = start(t, brokers, func(o *kafka.Options) {
+			o.Window, o.Logger = window, nil
+			if policy == "halt" {
+				return
+			}
+			o.Judge = func(_ *kafka.PoisonError, r *router.Record) kafka.Judgement {
+				look()
+				if policy == "drop" {
+					return kafka.Judgement{Drop: true}
+				}
+				r.Topic = "dead"
+				return kafka.Judgement{Instead: r}
+			}
+		})
+		n := 0
+		for used := int64(0); used < window*9/10; used, _ = h.p.Memory() {
+			h.seq++
+			r := record("t", "k", h.seq)
+			r.Key = nil
+			h.send(r)
+			n++
+		}
+		if err := cluster.CreateTopic("t", 3, map[string]string{"cleanup.policy": "compact"}); err != nil {
+			t.Fatal(err)
+		}
+		if policy == "halt" {
+			h.awaitPoison(time.Minute)
+			h.drain(time.Minute)
+		} else {
+			h.awaitAcked(n, time.Minute)
+		}
+		look()
+		if used := most.Load(); used > 2*window {
+			t.Errorf("%s: %d records needed %d KiB in a window of %d KiB", policy, n, used>>10, window>>10)
+		}
+	}
+}

@@ -43,6 +43,7 @@ var defaultLimits = limits{maxMessage: defaultMaxMessage - unknownMargin}
 //	unknown   no answer of a broker about it yet: partitions empty
 //	ready     records go to partitions
 //	settling  it has more partitions than are in use (grown): records wait in unrouted until none is in a partition
+//	doubtful  a record did not pass the checks of new knowledge: what follows waits in unrouted until it was judged
 //	checking  a record did not pass the checks of old knowledge: it and what follows wait in unrouted for new knowledge
 type topic struct {
 	name  string
@@ -57,6 +58,7 @@ type topic struct {
 	unrouted []*batch
 	routed   int // records in partitions
 	checking bool
+	doubtful int // batches in partitions that block the topic; see batch.blocks
 
 	refreshAt time.Time // when metadata is wanted, zero = not
 	askedAt   time.Time // when it was asked for last
@@ -80,6 +82,14 @@ func (t *topic) open() bool {
 // fresh tells whether the topic is known well enough to refuse a record.
 func (t *topic) fresh(now time.Time) bool {
 	return now.Sub(t.metaAt) < freshEnough && now.Sub(t.limitsAt) < freshEnough
+}
+
+// unblock lets the records behind b go on once b is judged.
+func (t *topic) unblock(b *batch) {
+	if b.blocks {
+		b.blocks = false
+		t.doubtful--
+	}
 }
 
 // batchLimit is the size that a batch of this topic may have before compression.
