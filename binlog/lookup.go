@@ -378,7 +378,7 @@ func (r *Reader) lookAhead(a *ahead, from *gtid.Set) error {
 	o := r.o
 	o.Name += " looking ahead" // a replica UUID of its own: it must not end the dump of the relay
 	o.Addresses, o.ServerID, o.Start, o.Columns = []string{r.conn.address}, 0, from, nil
-	o.Place = Place{} // the relay itself looks behind its own
+	o.Place = r.place // not that of the start, which may be far behind
 	o.IgnoreStatementWrites, o.SkipUnknownXA = true, true
 	o.BeforeWait, o.Allowed, o.Registerer, o.Logger = nil, nil, nil, slog.New(slog.DiscardHandler)
 	s, err := New(o)
