@@ -192,6 +192,9 @@ func (r *Reader) compare(ctx context.Context, c *Conn, s *Server) error {
 	}
 	r.metrics.gap.Set(float64(gtid.Minus(s.Purged, r.seen).Count()))
 	if e := PurgedGap(s, r.seen); e != nil {
+		if r.o.Own != (TableName{}) {
+			e.Hint = "one of them may be the save that stored this checkpoint in " + r.o.Own.String() + " on this server, which has no outbox rows; " + e.Hint
+		}
 		return e
 	}
 	return nil
