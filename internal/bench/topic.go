@@ -35,7 +35,25 @@ func (s *servers) createTopic(name string) error {
 	if err := admin.CreateTopic(name, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false); err != nil {
 		return fmt.Errorf("creating topic %s: %w", name, err)
 	}
-	return nil
+	// The broker answers a moment before it knows the topic.
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		topics, err := admin.DescribeTopics([]string{name})
+		if err == nil && len(topics) == 1 && topics[0].Err == sarama.ErrNoError && len(topics[0].Partitions) == partitions && led(topics[0].Partitions) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("topic %s was created and does not appear: %w", name, err)
+		}
+	}
+}
+
+func led(partitions []*sarama.PartitionMetadata) bool {
+	for _, p := range partitions {
+		if p.Err != sarama.ErrNoError || p.Leader < 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *servers) deleteTopic(name string) error {
