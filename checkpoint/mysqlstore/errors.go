@@ -21,6 +21,7 @@ const (
 	codeDuplicate      = 1062 // ER_DUP_ENTRY
 	codeTableDenied    = 1142 // ER_TABLEACCESS_DENIED_ERROR
 	codeNoTable        = 1146 // ER_NO_SUCH_TABLE
+	codeDeadlock       = 1213 // ER_LOCK_DEADLOCK
 	codeOptionPrevents = 1290 // ER_OPTION_PREVENTS_STATEMENT: --read-only, --super-read-only
 	codeReadOnlyMode   = 1836 // ER_READ_ONLY_MODE
 )
@@ -28,6 +29,11 @@ const (
 func isMissing(err error) bool {
 	var my *mysql.MySQLError
 	return errors.As(err, &my) && (my.Number == codeNoTable || my.Number == codeNoSchema)
+}
+
+func isDeadlock(err error) bool {
+	var my *mysql.MySQLError
+	return errors.As(err, &my) && my.Number == codeDeadlock
 }
 
 // failed makes the error for the caller. After one that another server may not give, the connection is left, so that the next call tries that one.

@@ -140,6 +140,15 @@ func (s *Store) Save(ctx context.Context, c *checkpoint.Checkpoint) error {
 
 // write updates the row, or makes it. A row with a higher token is not touched.
 func (s *Store) write(ctx context.Context, c *checkpoint.Checkpoint, data []byte) error {
+	// Statements of instances that make the row at the same time may lock each other out, and the server then refuses all but one.
+	err := s.tryWrite(ctx, c, data)
+	for try := 0; try < 5 && isDeadlock(err) && ctx.Err() == nil; try++ {
+		err = s.tryWrite(ctx, c, data)
+	}
+	return err
+}
+
+func (s *Store) tryWrite(ctx context.Context, c *checkpoint.Checkpoint, data []byte) error {
 	// Twice, since between the UPDATE that finds no row and the INSERT another instance may make one.
 	for range 2 {
 		done, err := s.update(ctx, c, data)
