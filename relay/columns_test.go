@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"encoding/json"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,9 +16,9 @@ import (
 // gets it.
 func TestRememberedColumnsGoWithThePosition(t *testing.T) {
 	scenario(t, func(t *testing.T, g *rig) {
-		altered := false
+		var altered atomic.Bool
 		g.source.columns = func(p *gtid.Set) json.RawMessage {
-			if altered {
+			if altered.Load() {
 				return json.RawMessage(`{"altered, at":"` + p.String() + `"}`)
 			}
 			return json.RawMessage(`{"at":"` + p.String() + `"}`)
@@ -40,7 +41,7 @@ func TestRememberedColumnsGoWithThePosition(t *testing.T) {
 		g.source.foreign(t, 11, true)
 		after(2 * interval)
 		stored(`{"at":"` + uuid + `:1-11"}`)
-		altered = true
+		altered.Store(true)
 		after(2 * interval)
 		stored(`{"altered, at":"` + uuid + `:1-11"}`)
 		saves := g.place.saves
