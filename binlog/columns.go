@@ -162,7 +162,8 @@ func (m *columnMemory) load(raw json.RawMessage, watched []TableName, p *gtid.Se
 		if len(t.Versions) == 0 || !slices.Contains(watched, name) {
 			continue
 		}
-		h := &columnHistory{}
+		h := m.history(name)
+		h.versions = h.versions[:0]
 		for _, s := range t.Versions {
 			var v columnVersion
 			if s.Since != "" {
@@ -184,10 +185,6 @@ func (m *columnMemory) load(raw json.RawMessage, watched []TableName, p *gtid.Se
 		}
 		h.at = len(h.versions) - 1
 		h.at = h.startAt(p)
-		if m.tables == nil {
-			m.tables = map[TableName]*columnHistory{}
-		}
-		m.tables[name] = h
 	}
 	return nil
 }

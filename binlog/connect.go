@@ -81,7 +81,7 @@ func (r *Reader) attempt(ctx context.Context, l Login) error {
 		c.Close()
 		return err
 	}
-	r.conn, r.everConnected, r.settled, r.told, r.idle = c, true, false, false, place{}
+	r.conn, r.everConnected, r.settled, r.told, r.idle = c, true, false, false, Place{}
 	r.pk = newPackets(c.Conn.Conn.Conn, r.bufferSize, r.o.BeforeWait)
 	r.pk.limit = min(firstLimit<<min(r.failures-1, 10), maxLimit)
 	r.metrics.connects.Inc()

@@ -2,11 +2,14 @@ package binlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-mysql-org/go-mysql/mysql"
 
 	"outbox-relay/binlog/event"
 )
@@ -150,6 +153,26 @@ func parseMembers(full string) (members []string, ok bool) {
 		rest, ok = strings.CutPrefix(rest, ",")
 	}
 	return members, false
+}
+
+// Codes of a server that lets the user see nothing of a table.
+const (
+	codeDatabaseDenied = 1044 // ER_DBACCESS_DENIED_ERROR
+	codeTableDenied    = 1142 // ER_TABLEACCESS_DENIED_ERROR
+	codeColumnDenied   = 1143 // ER_COLUMNACCESS_DENIED_ERROR
+)
+
+// TableDenied reports whether a server refused a statement because the user has no right on its table.
+func TableDenied(err error) bool {
+	return hasCode(err, codeDatabaseDenied, codeTableDenied, codeColumnDenied)
+}
+
+// TableMissing reports whether a server refused a statement because its table or the database is not there.
+func TableMissing(err error) bool { return hasCode(err, mysql.ER_NO_SUCH_TABLE, mysql.ER_BAD_DB_ERROR) }
+
+func hasCode(err error, codes ...uint16) bool {
+	var my *mysql.MyError
+	return errors.As(err, &my) && slices.Contains(codes, my.Code)
 }
 
 // QuoteName quotes a name for a statement.

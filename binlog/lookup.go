@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-mysql-org/go-mysql/mysql"
-
 	"outbox-relay/binlog/event"
 	"outbox-relay/binlog/gtid"
 )
@@ -25,10 +23,6 @@ const (
 	lookupTimeout = 30 * time.Second
 	// aheadAttempts is how many failures in a row end a search of the binlog: it knows one server, and whoever waits for it may know others.
 	aheadAttempts = 3
-
-	codeDatabaseDenied = 1044 // ER_DBACCESS_DENIED_ERROR
-	codeTableDenied    = 1142 // ER_TABLEACCESS_DENIED_ERROR
-	codeColumnDenied   = 1143 // ER_COLUMNACCESS_DENIED_ERROR
 )
 
 // ahead makes a Reader one that only looks for statements that may change the columns of watched tables.
@@ -350,15 +344,11 @@ func (r *Reader) askColumns(c *Conn, name TableName) ([]event.Column, error) {
 		func() (err error) { columns, err = c.Columns(r.ctx, lookupTimeout, name); return err },
 		func() error { _, err := c.Rows(r.ctx, lookupTimeout, open); return err },
 	} {
-		err := ask()
-		var my *mysql.MyError
-		switch {
+		switch err := ask(); {
 		case err == nil:
-		case !errors.As(err, &my):
-			return nil, err
-		case my.Code == codeDatabaseDenied || my.Code == codeTableDenied || my.Code == codeColumnDenied:
+		case TableDenied(err):
 			return nil, &deniedError{name: name, user: r.o.Login.User}
-		case my.Code == mysql.ER_NO_SUCH_TABLE || my.Code == mysql.ER_BAD_DB_ERROR:
+		case TableMissing(err):
 			return nil, errNoTable
 		default:
 			return nil, err

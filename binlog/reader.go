@@ -83,7 +83,7 @@ type Reader struct {
 	file    string
 	pos     uint64
 	target  *gtid.Set // what was executed at connect; nil once all of it was read
-	idle    place     // of the last heartbeat; zero before the first one
+	idle    Place     // of the last heartbeat; zero before the first one
 	told    bool      // the connection has said that it is caught up
 	settled bool      // the connection has given something new: its silence limit is the short one
 

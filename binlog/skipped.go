@@ -166,16 +166,9 @@ func (r *Reader) known(ev *raw) error {
 		r.closeGroup()
 		return nil
 	case event.TypeQuery:
-		body := ev.Body
-		if ev.Big != nil {
-			var err error
-			if body, err = readEnds(ev.Big); err != nil {
-				return err
-			}
-		}
-		q, err := event.ParseQuery(body)
+		q, err := r.parseQuery(ev)
 		if err != nil {
-			return fmt.Errorf("%w: %w", errCorrupt, err)
+			return err
 		}
 		switch event.Classify(q.Text) {
 		case event.StatementBegin:

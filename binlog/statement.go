@@ -18,20 +18,9 @@ const (
 
 // query handles the statements that frame a transaction, and judges all others.
 func (r *Reader) query(ev *raw) (*Transaction, error) {
-	body := ev.Body
-	if ev.Big != nil {
-		var err error
-		if body, err = readEnds(ev.Big); err != nil {
-			return nil, err
-		}
-	}
-	if ev.Type == event.TypeExecuteLoadQuery && len(body) >= queryPostHeader+executeLoadExtra {
-		r.scratch = append(append(r.scratch[:0], body[:queryPostHeader]...), body[queryPostHeader+executeLoadExtra:]...)
-		body = r.scratch
-	}
-	q, err := event.ParseQuery(body)
+	q, err := r.parseQuery(ev)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errCorrupt, err)
+		return nil, err
 	}
 	if err := r.inGroup(ev.Type); err != nil {
 		return nil, err
@@ -76,6 +65,26 @@ func (r *Reader) query(ev *raw) (*Transaction, error) {
 		return r.commit(g.rows), nil // DDL and the like: a group of its own
 	}
 	return nil, r.judgeStatement(q)
+}
+
+// parseQuery parses a QUERY of any size, or the EXECUTE_LOAD_QUERY that is one with more in its head.
+func (r *Reader) parseQuery(ev *raw) (event.Query, error) {
+	body := ev.Body
+	if ev.Big != nil {
+		var err error
+		if body, err = readEnds(ev.Big); err != nil {
+			return event.Query{}, err
+		}
+	}
+	if ev.Type == event.TypeExecuteLoadQuery && len(body) >= queryPostHeader+executeLoadExtra {
+		r.scratch = append(append(r.scratch[:0], body[:queryPostHeader]...), body[queryPostHeader+executeLoadExtra:]...)
+		body = r.scratch
+	}
+	q, err := event.ParseQuery(body)
+	if err != nil {
+		return q, fmt.Errorf("%w: %w", errCorrupt, err)
+	}
+	return q, nil
 }
 
 // readEnds reads a statement of any size, keeping its beginning and its end.

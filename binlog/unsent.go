@@ -6,18 +6,12 @@ import (
 	"outbox-relay/binlog/gtid"
 )
 
-// place is one in a server's binlog.
-type place struct {
-	file string
-	pos  uint64
-}
-
 // unsent is called at each heartbeat. Two of them at one place say that the server has sent all that it will send. What it had executed when the
 // connection was made and did not send by then, it never sends: MySQL chooses the binlog to begin with by the PREVIOUS_GTIDS, and those of a binlog that
 // begins amid XA PREPAREs and XA COMMITs may lack the last transactions of the one before (8.0.33 and 9.7.4).
 func (r *Reader) unsent() error {
 	before := r.idle
-	r.idle = place{r.file, r.pos}
+	r.idle = Place{r.server.UUID, r.file, r.pos}
 	if r.idle != before || r.target == nil {
 		return nil
 	}

@@ -70,23 +70,18 @@ func (q *source) plain(ctx context.Context, label string, name router.TableName)
 	}
 }
 
-const (
-	codeDatabaseDenied = 1044 // ER_DBACCESS_DENIED_ERROR
-	codeTableDenied    = 1142 // ER_TABLEACCESS_DENIED_ERROR
-)
-
 func (q *source) noTable(label string, name router.TableName, err error) {
 	var my *mysql.MyError
 	switch {
 	case !errors.As(err, &my):
 		q.add(Unknown, label, "it cannot be looked at: %v", err)
-	case (my.Code == codeTableDenied || my.Code == codeDatabaseDenied) && q.server.RowMetadata != "FULL":
+	case binlog.TableDenied(err) && q.server.RowMetadata != "FULL":
 		q.add(Failed, label, "user %q may not read it, and while the binlog does not name the columns the relay has to ask for them", q.login.User).
 			do("let the user read it, or set binlog_row_metadata", fmt.Sprintf("GRANT SELECT ON %s.%s TO %s;", binlog.QuoteName(name.Schema), binlog.QuoteName(name.Name), q.account))
-	case my.Code == codeTableDenied || my.Code == codeDatabaseDenied:
+	case binlog.TableDenied(err):
 		q.add(Unknown, label, "its columns cannot be compared with the rules: user %q may not read it, which a run does not need", q.login.User).
 			do("to check it too, let the user read it", fmt.Sprintf("GRANT SELECT ON %s.%s TO %s;", binlog.QuoteName(name.Schema), binlog.QuoteName(name.Name), q.account))
-	case my.Code == mysql.ER_NO_SUCH_TABLE || my.Code == mysql.ER_BAD_DB_ERROR:
+	case binlog.TableMissing(err):
 		q.add(Failed, label, "there is no such table on the server").do("create it, or correct the name in tables")
 	default:
 		q.add(Unknown, label, "it cannot be read: %s", my.Message)
