@@ -40,9 +40,9 @@ const (
 	headerPartition = "dead-letter-partition"
 )
 
-// deadLetter makes the dead letter of a record. Key, value and headers are the record's; what could not be made of it is missing.
+// deadLetter makes the dead letter of a record, which shares its bytes: a sink copies what it takes. Key, value and headers are the record's; what could not be made of it is missing.
 func deadLetter(rec *router.Record, bad *Poison, topic string, now time.Time) *router.Record {
-	out := &router.Record{Topic: topic, Key: clone(rec.Key), Value: clone(rec.Value), TimestampMillis: rec.TimestampMillis, Partition: router.AnyPartition, Table: rec.Table, Rule: rec.Rule, ID: clone(rec.ID)}
+	out := &router.Record{Topic: topic, Key: rec.Key, Value: rec.Value, TimestampMillis: rec.TimestampMillis, Partition: router.AnyPartition, Table: rec.Table, Rule: rec.Rule, ID: rec.ID}
 	if bad.Reason == string(router.ReasonInvalidTimestamp) {
 		out.TimestampMillis = now.UnixMilli()
 	}
@@ -52,10 +52,10 @@ func deadLetter(rec *router.Record, bad *Poison, topic string, now time.Time) *r
 	position := []byte(bad.Position)
 	for _, h := range rec.Headers {
 		if h.Key == router.PositionHeader {
-			position = clone(h.Value)
+			position = h.Value
 			continue
 		}
-		add(h.Key, clone(h.Value))
+		add(h.Key, h.Value)
 	}
 	add(headerReason, []byte(bad.Reason))
 	text := bad.Reason
@@ -74,9 +74,9 @@ func deadLetter(rec *router.Record, bad *Poison, topic string, now time.Time) *r
 		size = bad.Size
 	}
 	add(headerSize, strconv.AppendInt(nil, size, 10))
-	sum := sha256.Sum256(rec.Value)
 	hash := []byte(nil)
 	if rec.Value != nil {
+		sum := sha256.Sum256(rec.Value)
 		hash = []byte(hex.EncodeToString(sum[:]))
 	}
 	add(headerHash, hash)
@@ -85,13 +85,6 @@ func deadLetter(rec *router.Record, bad *Poison, topic string, now time.Time) *r
 	}
 	add(router.PositionHeader, position)
 	return out
-}
-
-func clone(b []byte) []byte {
-	if b == nil {
-		return nil
-	}
-	return append(make([]byte, 0, len(b)), b...)
 }
 
 // isDeadLetter reports whether a record is one that deadLetter made for the topic.

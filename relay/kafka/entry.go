@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"bytes"
 	"encoding/binary"
 
 	"github.com/IBM/sarama"
@@ -147,23 +148,17 @@ func (e entry) headerCount() int {
 
 // record gives the entry as a record that shares no memory with it.
 func (e entry) record(topic string, o origin) *router.Record {
-	own := func(b []byte) []byte {
-		if b == nil {
-			return nil
-		}
-		return append(make([]byte, 0, len(b)), b...)
-	}
 	f := e.fields()
-	rec := &router.Record{Topic: topic, Key: own(f.bytes()), Value: own(f.bytes()), TimestampMillis: e.millis(), Partition: e.partition(), Table: o.table, Rule: o.rule}
+	rec := &router.Record{Topic: topic, Key: bytes.Clone(f.bytes()), Value: bytes.Clone(f.bytes()), TimestampMillis: e.millis(), Partition: e.partition(), Table: o.table, Rule: o.rule}
 	n := int(f.number())
 	for range n {
-		h := router.Header{Key: string(f.bytes()), Value: own(f.bytes())}
+		h := router.Header{Key: string(f.bytes()), Value: bytes.Clone(f.bytes())}
 		h.Null = h.Value == nil
 		rec.Headers = append(rec.Headers, h)
 	}
 	switch tag := f.number(); {
 	case tag == 1:
-		rec.ID = own(f.bytes())
+		rec.ID = bytes.Clone(f.bytes())
 	case tag >= 2:
 		rec.ID = rec.Headers[tag-2].Value
 	}
