@@ -179,15 +179,9 @@ func (r *Reader) compare(ctx context.Context, c *Conn, s *Server) error {
 			return ctx.Err()
 		case <-time.After(100 * time.Millisecond):
 		}
-		if err := c.net.SetDeadline(time.Now().Add(defaultConnectTimeout)); err != nil {
-			return err
-		}
-		res, err := c.Execute("SELECT @@global.gtid_executed")
-		if err != nil {
-			return fmt.Errorf("asking %s for its executed transactions: %w", s.Address, err)
-		}
-		if s.Executed, err = gtid.ParseSet(text(res, 0)); err != nil {
-			return fmt.Errorf("gtid_executed of %s: %w", s.Address, err)
+		var err error
+		if s.Executed, err = c.executed(ctx, defaultConnectTimeout); err != nil {
+			return fmt.Errorf("the server at %s: %w", s.Address, err)
 		}
 	}
 	r.metrics.gap.Set(float64(gtid.Minus(s.Purged, r.seen).Count()))

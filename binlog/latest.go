@@ -67,14 +67,14 @@ func (f *latest) position(ctx context.Context, c *Conn, s *Server) (*gtid.Set, e
 // A branch that was prepared in the set and is not listed afterwards has ended before, so the GTID of its end is executed by then: with
 // nothing executed in between it is in the set as well.
 func quietMoment(ctx context.Context, c *Conn) (set *gtid.Set, quiet bool, err error) {
-	var first, before string
+	var first, before *gtid.Set
 	for look := range quietLooks {
-		text, err := c.Query(ctx, askTimeout, "SELECT @@global.gtid_executed")
+		now, err := c.executed(ctx, askTimeout)
 		if err != nil {
 			return nil, false, err
 		}
 		if look == 0 {
-			first = text
+			first = now
 		}
 		branches, err := prepared(ctx, c)
 		if err != nil {
@@ -84,14 +84,12 @@ func quietMoment(ctx context.Context, c *Conn) (set *gtid.Set, quiet bool, err e
 			break
 		}
 		// Two looks: the server lists a branch a moment after it has executed its PREPARE.
-		if look > 0 && text == before {
-			set, err = gtid.ParseSet(text)
-			return set, true, err
+		if look > 0 && now.Equal(before) {
+			return now, true, nil
 		}
-		before = text
+		before = now
 	}
-	set, err = gtid.ParseSet(first)
-	return set, false, err
+	return first, false, nil
 }
 
 // behind reads the binlog behind set until all branches that are prepared in set have ended or were waited for long enough, and gives set with
@@ -141,13 +139,9 @@ func (f *latest) behind(ctx context.Context, c *Conn, s *Server, set *gtid.Set) 
 
 // readTo reads all that was executed by now and adds what the reader hands on to set.
 func (f *latest) readTo(ctx context.Context, c *Conn, r *Reader, s *Server, set *gtid.Set) error {
-	text, err := c.Query(ctx, askTimeout, "SELECT @@global.gtid_executed")
+	executed, err := c.executed(ctx, askTimeout)
 	if err != nil {
 		return err
-	}
-	executed, err := gtid.ParseSet(text)
-	if err != nil {
-		return fmt.Errorf("gtid_executed of %s: %w", s.Address, err)
 	}
 	for !r.seen.ContainsSet(executed) {
 		tx, err := r.Next(ctx)

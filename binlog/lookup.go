@@ -298,11 +298,7 @@ func (r *Reader) lookUp(tables []*watchedTable, from *gtid.Set) (map[*watchedTab
 				why[t] = err
 			}
 		}
-		text, err := c.Query(r.ctx, lookupTimeout, "SELECT @@global.gtid_executed")
-		if err != nil {
-			return nil, err
-		}
-		return gtid.ParseSet(text)
+		return c.executed(r.ctx, lookupTimeout)
 	}()
 	if err != nil {
 		return nil, fmt.Errorf("asking %s for the columns of outbox tables: %w", l.Address, err)
