@@ -32,9 +32,12 @@ var rules = []rule{
 	{name: "router", imports: []string{"binlog", "binlog/*", "router/debezium"}, pure: true},
 	{name: "router/debezium", imports: []string{"binlog/*"}, pure: true},
 	{name: "checkpoint", imports: []string{"binlog/gtid"}},
+	{name: "checkpoint/kafkastore", imports: []string{"binlog/gtid", "checkpoint", "relay/kafka/conn", "relay/kafka/txn"}},
 	{name: "checkpoint/*", imports: []string{"binlog/gtid", "checkpoint"}},
 	{name: "relay", imports: []string{"binlog", "binlog/*", "router", "checkpoint"}},
-	{name: "relay/kafka", imports: []string{"router"}},
+	{name: "relay/kafka", imports: []string{"router", "relay/kafka/*"}},
+	{name: "relay/kafka/conn"},
+	{name: "relay/kafka/txn", imports: []string{"relay/kafka/conn"}},
 	{name: "relay/stdout", imports: []string{"router"}},
 	{name: "relay/httpd", imports: []string{"relay"}},
 	{name: "relay/preflight", imports: []string{"binlog", "binlog/*", "router", "checkpoint", "relay/kafka"}},
@@ -56,7 +59,7 @@ var impure = []string{"os", "os/*", "net", "net/*", "database/sql", "database/sq
 
 // onlyIn are libraries that production packages use in one place.
 var onlyIn = map[string][]string{
-	"github.com/IBM/sarama":             {"relay/kafka"},
+	"github.com/IBM/sarama":             {"relay/kafka", "relay/kafka/*", "checkpoint/kafkastore"},
 	"github.com/go-mysql-org/go-mysql/": {"binlog", "relay", "relay/preflight"}, // the handshake; never its reader
 	"github.com/spf13/cobra":            {"cmd/*"},
 	"github.com/knadh/koanf/":           {"config"},

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"outbox-relay/relay/kafka/conn"
 )
 
 // errNoAnswer is the error of a batch that is missing in the answer to its request.
@@ -66,8 +68,8 @@ func isEncoding(err error) bool {
 }
 
 // lost drops a connection after an error. Part of a request may be on the wire, so it can never be used again.
-func (p *Publisher) lost(s *sender, l *link, err error) {
-	l.cut()
+func (p *Publisher) lost(s *sender, l *conn.Link, err error) {
+	l.Cut()
 	p.failed(err)
 	p.metrics.errors[classTransient].Inc()
 	if s.link == l && s.lastErr == nil && !p.closed {

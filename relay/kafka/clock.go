@@ -114,7 +114,7 @@ func (p *Publisher) watch(now time.Time) bool {
 				}
 				for _, b := range r.parts {
 					if b.leader != n.id && b.leader != unknownLeader {
-						r.link.cut()
+						r.link.Cut()
 					}
 					p.want(b.topic, 0)
 				}

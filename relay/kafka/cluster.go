@@ -29,10 +29,10 @@ func (n *node) cut() {
 			continue
 		}
 		if s.link != nil {
-			s.link.cut()
+			s.link.Cut()
 		}
 		if s.opening != nil {
-			s.opening.cut()
+			s.opening.Cut()
 		}
 	}
 }

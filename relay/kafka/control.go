@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"outbox-relay/relay/kafka/conn"
 )
 
 const (
@@ -30,7 +32,7 @@ type control struct {
 	wake chan struct{}
 
 	// Of its goroutine.
-	link     *link
+	link     *conn.Link
 	addr     string
 	next     int       // index of the address to try
 	failures int       // rounds in a row
@@ -295,8 +297,8 @@ func (c *control) call(ctx context.Context, f func(*sarama.Broker) error) error 
 	if err := c.dial(ctx); err != nil {
 		return err
 	}
-	limit := time.AfterFunc(controlLimit, c.link.cut)
-	err := f(c.link.broker)
+	limit := time.AfterFunc(controlLimit, c.link.Cut)
+	err := f(c.link.Broker)
 	limit.Stop() // if it has fired, the next call dials again
 	if err != nil {
 		err = fmt.Errorf("broker %s: %w", c.addr, err)
@@ -311,13 +313,13 @@ func (c *control) call(ctx context.Context, f func(*sarama.Broker) error) error 
 }
 
 func (c *control) dial(ctx context.Context) error {
-	if c.link != nil && !c.link.isDead() {
+	if c.link != nil && !c.link.Dead() {
 		return nil
 	}
 	c.drop()
 	addrs := c.p.addresses()
 	c.addr = addrs[c.next%len(addrs)]
-	l, err := dial(ctx, c.p.o, c.addr, controlRead, func(*link) {})
+	l, err := conn.Dial(ctx, &c.p.o.conn, c.addr, controlRead, nil)
 	if err != nil {
 		c.next++
 		return fmt.Errorf("broker %s: %w", c.addr, err)
@@ -331,8 +333,8 @@ func (c *control) drop() {
 	if l := c.link; l != nil {
 		c.link = nil
 		c.next++
-		l.cut()
-		c.p.start(func(context.Context) { l.close() }) // ends with the last call on the broker
+		l.Cut()
+		c.p.start(func(context.Context) { l.Close() }) // ends with the last call on the broker
 	}
 }
 

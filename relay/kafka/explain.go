@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/IBM/sarama"
+
+	"outbox-relay/relay/kafka/conn"
 )
 
 // Explain makes one sentence of why the broker at an address cannot be used with these options: what, where and what to do.
@@ -37,7 +39,7 @@ func Explain(o Options, addr string, err error) string {
 		return fmt.Sprintf("the Kafka broker at %s closes the connection: it may speak no TLS on this port (kafka.tls.mode), demand a login (kafka.sasl), or be no Kafka broker; check its listeners", addr)
 	case isClosed(err):
 		return fmt.Sprintf("the Kafka broker at %s closes the connection: it may demand TLS (kafka.tls) or a login (kafka.sasl), or be no Kafka broker; check its listeners", addr)
-	case errors.Is(err, errCut), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+	case errors.Is(err, conn.ErrCut), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Sprintf("the Kafka broker at %s does not answer in time; check that it runs and that the port is the one for clients with the right kafka.tls.mode", addr)
 	}
 	return fmt.Sprintf("the Kafka broker at %s cannot be used: %v; check kafka.brokers and that it runs", addr, err)

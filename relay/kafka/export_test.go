@@ -64,18 +64,6 @@ var Murmur2 = murmur2
 // Cuts is where a refused batch is split.
 var Cuts = cuts
 
-// NewSCRAM256 makes the client side of SCRAM-SHA-256 with a given nonce.
-func NewSCRAM256(nonce string) func(user, password string) sarama.SCRAMClient {
-	return func(user, password string) sarama.SCRAMClient {
-		s := newSCRAM256()
-		if err := s.Begin(user, password, ""); err != nil {
-			panic(err)
-		}
-		s.nonce = nonce
-		return s
-	}
-}
-
 // SetFirstSequence makes the publisher learn about a topic and begin with a sequence in all its partitions.
 func (p *Publisher) SetFirstSequence(topic string, sequence int32) {
 	for {

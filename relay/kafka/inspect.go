@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"outbox-relay/relay/kafka/conn"
 )
 
 // Inspection is what [Inspect] found.
@@ -73,42 +75,42 @@ func Inspect(ctx context.Context, o Options, topics []string) (*Inspection, erro
 		return nil, err
 	}
 	in := &Inspection{}
-	var l *link
+	var l *conn.Link
 	for _, addr := range s.Brokers {
-		found, err := dial(ctx, s, addr, controlRead, func(*link) {})
+		found, err := conn.Dial(ctx, &s.conn, addr, controlRead, nil)
 		in.Seeds = append(in.Seeds, BrokerInspection{ID: -1, Addr: addr, Err: err})
 		switch {
 		case err != nil:
 		case l == nil:
 			l = found
 		default:
-			found.close()
+			found.Close()
 		}
 	}
 	if l == nil {
 		return in, errors.Join(ctx.Err(), errors.New("kafka: no broker can be reached"))
 	}
-	defer l.close()
+	defer l.Close()
 	if err := in.ask(ctx, s, l, topics); err != nil {
 		return in, errors.Join(ctx.Err(), err)
 	}
 	return in, nil
 }
 
-func (in *Inspection) ask(ctx context.Context, s *settings, l *link, topics []string) error {
+func (in *Inspection) ask(ctx context.Context, s *settings, l *conn.Link, topics []string) error {
 	req := sarama.NewMetadataRequest(s.version, topics)
 	if len(topics) == 0 {
 		req.Topics = []string{} // in versions above 0 that means all, and the answer is not used
 	}
 	req.IncludeTopicAuthorizedOperations = true
-	meta, err := l.broker.GetMetadata(req)
+	meta, err := l.Broker.GetMetadata(req)
 	if err != nil {
 		return fmt.Errorf("kafka: asking for metadata: %w", err)
 	}
 	for _, b := range meta.Brokers {
-		found, err := dial(ctx, s, b.Addr(), controlRead, func(*link) {})
+		found, err := conn.Dial(ctx, &s.conn, b.Addr(), controlRead, nil)
 		if err == nil {
-			found.close()
+			found.Close()
 		}
 		in.Brokers = append(in.Brokers, BrokerInspection{ID: b.ID(), Addr: b.Addr(), Err: err})
 	}
@@ -126,9 +128,9 @@ func (in *Inspection) ask(ctx context.Context, s *settings, l *link, topics []st
 }
 
 // inspectProducer asks for a producer id, repeatedly while the broker is starting.
-func inspectProducer(ctx context.Context, s *settings, l *link) (refused, failed error) {
+func inspectProducer(ctx context.Context, s *settings, l *conn.Link) (refused, failed error) {
 	for i := range 5 {
-		resp, err := l.broker.InitProducerID(&sarama.InitProducerIDRequest{Version: s.initVersion(), ProducerID: -1, ProducerEpoch: -1})
+		resp, err := l.Broker.InitProducerID(&sarama.InitProducerIDRequest{Version: s.initVersion(), ProducerID: -1, ProducerEpoch: -1})
 		if err != nil {
 			return nil, fmt.Errorf("kafka: asking for a producer id: %w", err)
 		}
@@ -189,7 +191,7 @@ func inspectTopic(name string, m *sarama.TopicMetadata) TopicInspection {
 }
 
 // configs reads the settings of the topics that exist.
-func (in *Inspection) configs(s *settings, l *link) error {
+func (in *Inspection) configs(s *settings, l *conn.Link) error {
 	req := &sarama.DescribeConfigsRequest{Version: s.describeVersion()}
 	index := make(map[string]int)
 	for i, t := range in.Topics {
@@ -203,7 +205,7 @@ func (in *Inspection) configs(s *settings, l *link) error {
 	if len(req.Resources) == 0 {
 		return nil
 	}
-	resp, err := l.broker.DescribeConfigs(req)
+	resp, err := l.Broker.DescribeConfigs(req)
 	if err != nil {
 		return fmt.Errorf("kafka: asking for topic configurations: %w", err)
 	}

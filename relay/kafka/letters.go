@@ -42,7 +42,7 @@ func OpenLetters(ctx context.Context, o Options, topic, group string) (*Letters,
 	if err != nil {
 		return nil, err
 	}
-	conf, err := s.sarama(ctx, controlRead)
+	conf, err := s.conn.Sarama(ctx, controlRead)
 	if err != nil {
 		return nil, err
 	}

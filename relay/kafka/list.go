@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/IBM/sarama"
+
+	"outbox-relay/relay/kafka/conn"
 )
 
 // ListTopics gives the names of the topics that the user may see, sorted, without those of the brokers themselves. It takes the connection
@@ -29,12 +31,12 @@ func ListTopics(ctx context.Context, o Options) ([]string, error) {
 }
 
 func listTopics(ctx context.Context, s *settings, addr string) ([]string, error) {
-	l, err := dial(ctx, s, addr, controlRead, func(*link) {})
+	l, err := conn.Dial(ctx, &s.conn, addr, controlRead, nil)
 	if err != nil {
 		return nil, errors.New(Explain(s.Options, addr, err))
 	}
-	defer l.close()
-	meta, err := l.broker.GetMetadata(sarama.NewMetadataRequest(s.version, nil))
+	defer l.Close()
+	meta, err := l.Broker.GetMetadata(sarama.NewMetadataRequest(s.version, nil))
 	if err != nil {
 		return nil, fmt.Errorf("asking %s for its topics: %w", addr, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"outbox-relay/relay/kafka/conn"
 	"outbox-relay/router"
 )
 
@@ -78,6 +79,9 @@ type Options struct {
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
+// SASL says how to authenticate to brokers.
+type SASL = conn.SASL
+
 // CreateTopics says how a missing topic is made. Names of topics that must not appear by accident are a reason to leave it off.
 type CreateTopics struct {
 	Enabled           bool
@@ -89,6 +93,7 @@ type CreateTopics struct {
 // settings are Options after validation.
 type settings struct {
 	Options
+	conn        conn.Options
 	version     sarama.KafkaVersion
 	codec       sarama.CompressionCodec
 	partitioner func(key []byte, n int32) int32
@@ -136,9 +141,10 @@ func (o Options) settings() (*settings, error) {
 	if c := s.CreateTopics; c.Enabled && (c.Partitions == 0 || c.Partitions < -1 || c.ReplicationFactor == 0 || c.ReplicationFactor < -1) {
 		fault("create topics: %d partitions, replication factor %d: each is above 0, or -1 for the broker's default", c.Partitions, c.ReplicationFactor)
 	}
-	if err := s.SASL.validate(); err != nil {
+	if err := s.SASL.Validate(); err != nil {
 		faults = append(faults, err)
 	}
+	s.conn = conn.Options{ClientID: s.ClientID, Version: s.version, TLS: s.TLS, SASL: s.SASL, Dialer: s.Dialer}
 	return s, errors.Join(faults...)
 }
 
@@ -166,10 +172,6 @@ func (s *settings) defaults() {
 	}
 	if s.Logger == nil {
 		s.Logger = slog.New(slog.DiscardHandler)
-	}
-	if s.Dialer == nil {
-		d := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
-		s.Dialer = d.DialContext
 	}
 }
 

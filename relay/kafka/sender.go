@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"outbox-relay/relay/kafka/conn"
 )
 
 const (
@@ -16,6 +18,11 @@ const (
 	// hugeRequest is from which size on a request, of one record then, is encoded only when what it came from is gone: sarama makes two or three
 	// copies of it, and the buffers that the row went through would add two more.
 	hugeRequest = 4 << 20
+
+	// produceTimeout is how long a broker may wait for replicas before it answers with code 7. A connection is served one request at a
+	// time, so this bounds how long a partition short of replicas holds up its neighbours.
+	produceTimeout = 2500 * time.Millisecond
+	produceRead    = produceTimeout + 3*time.Second
 
 	askAgain = 20 * time.Millisecond // while Options.Allowed gives false
 )
@@ -37,8 +44,8 @@ type sender struct {
 	p         *Publisher
 	ready     []*partition // to be sent, in this order
 	requests  []*request   // in flight
-	link      *link        // nil without a connection
-	opening   *link        // while it is dialed
+	link      *conn.Link   // nil without a connection
+	opening   *conn.Link   // while it is dialed
 	openingAt time.Time
 	failures  int
 	lastErr   error
@@ -49,7 +56,7 @@ type sender struct {
 // request is a produce request: the heads of some partitions of one node.
 type request struct {
 	sender  *sender
-	link    *link
+	link    *conn.Link
 	parts   []*partition
 	batches []*batch
 	limits  []int // size up to which each batch may grow by compression
@@ -121,7 +128,7 @@ func (s *sender) step(ctx context.Context) bool {
 	r.sentAt = time.Now()
 	s.p.startWatch(r.sentAt)
 	s.p.mu.Unlock()
-	err = l.broker.AsyncProduce(req, func(resp *sarama.ProduceResponse, err error) { s.p.complete(r, resp, err) })
+	err = l.Broker.AsyncProduce(req, func(resp *sarama.ProduceResponse, err error) { s.p.complete(r, resp, err) })
 	s.slab.forget()
 	if err != nil {
 		s.p.complete(r, nil, err)
@@ -133,7 +140,7 @@ func (s *sender) step(ctx context.Context) bool {
 func (s *sender) pending() bool {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
-	if len(s.requests) >= maxInFlight {
+	if len(s.requests) >= conn.MaxInFlight {
 		return false
 	}
 	for _, part := range s.ready {
@@ -145,16 +152,16 @@ func (s *sender) pending() bool {
 }
 
 // connect gives a usable connection.
-func (s *sender) connect(ctx context.Context) (*link, error) {
+func (s *sender) connect(ctx context.Context) (*conn.Link, error) {
 	p := s.p
 	p.mu.Lock()
 	l, addr := s.link, s.node.addr
 	p.mu.Unlock()
-	if l != nil && !l.isDead() {
+	if l != nil && !l.Dead() {
 		return l, nil
 	}
 	s.disconnect()
-	l, err := dial(ctx, p.o, addr, produceRead, func(l *link) {
+	l, err := conn.Dial(ctx, &p.o.conn, addr, produceRead, func(l *conn.Link) {
 		p.mu.Lock()
 		s.opening, s.openingAt = l, time.Now()
 		p.startWatch(s.openingAt)
@@ -180,7 +187,7 @@ func (s *sender) disconnect() {
 	s.link = nil
 	s.p.mu.Unlock()
 	if l != nil {
-		s.p.start(func(context.Context) { l.close() }) // ends with the last call on the broker
+		s.p.start(func(context.Context) { l.Close() }) // ends with the last call on the broker
 	}
 }
 
@@ -222,7 +229,7 @@ func (s *sender) pause(ctx context.Context, err error) bool {
 }
 
 // collect makes a request of the heads of ready partitions, nil if there is none.
-func (s *sender) collect(l *link) *request {
+func (s *sender) collect(l *conn.Link) *request {
 	p := s.p
 	p.mu.Lock()
 	defer p.unlock()

@@ -87,7 +87,7 @@ func (p *Publisher) Stats() Stats {
 	}
 	for _, n := range p.nodes {
 		for _, snd := range n.lanes {
-			if snd != nil && snd.link != nil && !snd.link.isDead() && !slices.Contains(s.Connected, n.addr) {
+			if snd != nil && snd.link != nil && !snd.link.Dead() && !slices.Contains(s.Connected, n.addr) {
 				s.Connected = append(s.Connected, n.addr)
 			}
 		}

@@ -1,4 +1,4 @@
-package kafka
+package conn
 
 import (
 	"context"
@@ -9,25 +9,26 @@ import (
 	gometrics "github.com/rcrowley/go-metrics"
 )
 
-// maxInFlight is how many requests a sender has on its connection. A broker works on one at a time; the next ones wait in its socket.
-const maxInFlight = 3
+// MaxInFlight is how many requests a connection carries at most. A broker works on one at a time; the next ones wait in its socket.
+const MaxInFlight = 3
 
-// sarama makes the configuration of one connection. It is new each time: secrets are read again at each connect.
-func (s *settings) sarama(ctx context.Context, read time.Duration) (*sarama.Config, error) {
+// Sarama makes the configuration of one connection; reads and writes on it take read at most. It is new each time: secrets are read again
+// at each connect.
+func (o *Options) Sarama(ctx context.Context, read time.Duration) (*sarama.Config, error) {
 	c := sarama.NewConfig()
-	c.ClientID = s.ClientID
-	c.Version = s.version
+	c.ClientID = o.ClientID
+	c.Version = o.Version
 	c.ApiVersionsRequest = true
-	c.Net.MaxOpenRequests = maxInFlight + 1 // never reached, so that AsyncProduce does not wait for a slot
-	c.Net.DialTimeout = dialTimeout
+	c.Net.MaxOpenRequests = MaxInFlight + 1 // never reached, so that AsyncProduce does not wait for a slot
+	c.Net.DialTimeout = DialTimeout
 	c.Net.ReadTimeout = read
 	c.Net.WriteTimeout = read
 	c.MetricRegistry = noMetrics{}
-	if s.TLS != nil {
+	if o.TLS != nil {
 		c.Net.TLS.Enable = true
-		c.Net.TLS.Config = s.TLS
+		c.Net.TLS.Config = o.TLS
 	}
-	if err := s.SASL.apply(ctx, c); err != nil {
+	if err := o.SASL.apply(ctx, c); err != nil {
 		return nil, fmt.Errorf("kafka: credentials: %w", err)
 	}
 	return c, nil

@@ -1,4 +1,4 @@
-package kafka
+package conn
 
 import (
 	"context"
@@ -18,7 +18,8 @@ type SASL struct {
 	Secret func(ctx context.Context) (string, error)
 }
 
-func (s SASL) validate() error {
+// Validate names what is missing or unknown.
+func (s SASL) Validate() error {
 	switch s.Mechanism {
 	case "":
 		return nil

@@ -1,0 +1,141 @@
+package conn
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+const (
+	// DialTimeout bounds the opening of the TCP connection.
+	DialTimeout = 1500 * time.Millisecond
+	// connectTimeout bounds dial, TLS, version exchange and authentication together. A frozen broker accepts connections and says nothing.
+	connectTimeout = 2500 * time.Millisecond
+)
+
+// ErrCut is the error of a connection that was cut while it was opened.
+var ErrCut = errors.New("connection was cut")
+
+// Options are what all connections of one client have in common. Version, Dialer and the validity of SASL are the caller's to see to.
+type Options struct {
+	// ClientID is the name that brokers log.
+	ClientID string
+	// Version is the newest protocol that is spoken; each connection goes down to what its broker knows.
+	Version sarama.KafkaVersion
+	// TLS is nil for plain text. An empty ServerName is filled with the host of each broker.
+	TLS *tls.Config
+	// SASL is off while its Mechanism is empty.
+	SASL SASL
+	// Dialer opens connections to brokers; nil is TCP. It must end when ctx does.
+	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Link is one connection to a broker: a sarama.Broker of our own and the net.Conn below it. Closing that net.Conn ends every call at
+// once, where Broker.Close can wait for time-outs and for the lock of a call.
+type Link struct {
+	// Broker takes the calls. It is not opened again by anybody.
+	Broker *sarama.Broker
+
+	mu   sync.Mutex
+	conn net.Conn
+	dead bool
+	undo func() bool
+}
+
+// Dial opens a link and waits until it can be used, a few seconds at most. The link is cut when ctx ends. Single reads and writes on it take read
+// at most. opened, which may be nil, gets the link before it can be used, to cut it.
+func Dial(ctx context.Context, o *Options, addr string, read time.Duration, opened func(*Link)) (*Link, error) {
+	conf, err := o.Sarama(ctx, read)
+	if err != nil {
+		return nil, err
+	}
+	l := &Link{Broker: sarama.NewBroker(addr)}
+	conf.Net.Proxy.Enable = true
+	conf.Net.Proxy.Dialer = dialer(func(network, addr string) (net.Conn, error) { return l.open(ctx, o, network, addr) })
+	l.undo = context.AfterFunc(ctx, l.Cut)
+	limit := time.AfterFunc(connectTimeout, l.Cut)
+	defer limit.Stop()
+	if opened != nil {
+		opened(l)
+	}
+	if err := l.Broker.Open(conf); err != nil {
+		l.Close()
+		return nil, err
+	}
+	ok, err := l.Broker.Connected()
+	if l.Dead() {
+		ok = false
+		err = errors.Join(err, ErrCut)
+	}
+	if !ok {
+		l.Close()
+		if err == nil {
+			err = sarama.ErrNotConnected
+		}
+		return nil, err
+	}
+	return l, nil
+}
+
+// dialer lets a function be sarama's proxy dialer.
+type dialer func(network, addr string) (net.Conn, error)
+
+// Dial implements proxy.Dialer.
+func (d dialer) Dial(network, addr string) (net.Conn, error) { return d(network, addr) }
+
+func (l *Link) open(ctx context.Context, o *Options, network, addr string) (net.Conn, error) {
+	if l.Dead() {
+		return nil, ErrCut
+	}
+	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
+	defer cancel()
+	conn, err := o.dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dead {
+		_ = conn.Close()
+		return nil, ErrCut
+	}
+	l.conn = conn
+	return conn, nil
+}
+
+// Cut closes the connection at once. Every call on the broker and every callback ends with an error. It may be called from anywhere,
+// also several times and from a callback.
+func (l *Link) Cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dead = true
+	if l.conn != nil {
+		_ = l.conn.Close()
+	}
+}
+
+// Dead tells whether the link was cut.
+func (l *Link) Dead() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dead
+}
+
+// Close cuts the connection and frees what sarama holds. It can block for the time of a throttled call, so it runs apart from senders.
+func (l *Link) Close() {
+	l.undo()
+	l.Cut()
+	_ = l.Broker.Close()
+}
+
+func (o *Options) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if o.Dialer != nil {
+		return o.Dialer(ctx, network, addr)
+	}
+	return (&net.Dialer{Timeout: DialTimeout, KeepAlive: 15 * time.Second}).DialContext(ctx, network, addr)
+}
