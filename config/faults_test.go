@@ -92,6 +92,8 @@ func TestFaults(t *testing.T) {
 		{"topic", "poison: {topic: 'dead letters'}", nil, nil,
 			[]string{`poison.topic: "dead letters" is not a Kafka topic name (line 4) - use 1 to 249 of A-Z a-z 0-9 . _ -`}},
 
+		{"dead letters to a topic of the brokers", "poison: {topic: __consumer_offsets}", nil, nil,
+			[]string{`poison.topic: __consumer_offsets is a topic of the brokers themselves, which refuse producers (line 4) - name one of your own, such as outbox.dead-letter`}},
 		{"topic of dots", "poison: {topic: '..'}", nil, nil,
 			[]string{`poison.topic: ".." is not a Kafka topic name (line 4) - use 1 to 249 of A-Z a-z 0-9 . _ -`}},
 

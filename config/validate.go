@@ -164,7 +164,11 @@ func (c *collector) poison(p *Poison, path string) {
 	}
 	c.check(!p.ParkKeys || p.Policy == PolicyDeadLetter, path+".park_keys", "it belongs to policy dead_letter", "has no effect with policy %s", p.Policy)
 	c.topic(path+".topic", p.Topic)
+	c.check(!brokerTopics[p.Topic], path+".topic", "name one of your own, such as outbox.dead-letter", "%s is a topic of the brokers themselves, which refuse producers", p.Topic)
 }
+
+// brokerTopics are those that brokers keep for themselves.
+var brokerTopics = map[string]bool{"__consumer_offsets": true, "__transaction_state": true, "__share_group_state": true, "__cluster_metadata": true}
 
 func (c *collector) limits(l *Limits) {
 	c.size("limits.buffer", l.Buffer, MiB, TiB)

@@ -100,13 +100,18 @@ func isDeadLetter(rec *router.Record, topic string) bool {
 	return false
 }
 
+// policy is the policy of a rule.
+func (s *session) policy(rule int32) PoisonPolicy {
+	if s.o.PoisonPolicy == nil {
+		return PoisonPolicy{}
+	}
+	return s.o.PoisonPolicy(int(rule))
+}
+
 // verdict applies the policy of its rule to a poison record: something else is published in its place, it is dropped, or neither, which halts. It is
 // called by the pump and by the sink, and does not block.
 func (s *session) verdict(bad *Poison, rec *router.Record) (instead *router.Record, drop bool) {
-	policy := PoisonPolicy{}
-	if s.o.PoisonPolicy != nil {
-		policy = s.o.PoisonPolicy(int(rec.Rule))
-	}
+	policy := s.policy(rec.Rule)
 	attrs := []any{"reason", bad.Reason, "gtid", bad.GTID, "position", bad.Position, "table", bad.Table, "id", bad.ID, "topic", bad.Topic, "err", bad.Err}
 	switch policy.Action {
 	case SkipPoison:

@@ -355,9 +355,10 @@ func (s *sink) running() int {
 	return s.runs
 }
 
-func (s *sink) Publish(context.Context, *router.Record, uint64) error { return nil }
-func (s *sink) Flush()                                                {}
-func (s *sink) Stats() relay.SinkStats                                { return relay.SinkStats{} }
+func (s *sink) Publish(context.Context, *router.Record, uint64) error                       { return nil }
+func (s *sink) Refuse(_ context.Context, _ *router.Record, _ uint64, p *relay.Poison) error { return p }
+func (s *sink) Flush()                                                                      {}
+func (s *sink) Stats() relay.SinkStats                                                      { return relay.SinkStats{} }
 
 func (s *sink) Drain(ctx context.Context) error {
 	if !s.stuck {

@@ -137,15 +137,22 @@ func (p *pump) publish(work context.Context, tx *binlog.Transaction, meta router
 	}
 	rec := &p.rec
 	outcome, err := p.o.Router.Route(p.binding, p.row.Cells, meta, p.row.Number, rec)
+	var refused *Poison
 	if err != nil || outcome != router.Routed {
-		if rec, err = p.notRouted(tx, outcome, err); rec == nil {
+		if refused, err = p.notRouted(tx, outcome, err); refused == nil {
 			return err
 		}
 	}
 	p.o.Points.hit(PointBeforePublish)
 	p.tracker.Published(seq, 1)
 	for {
-		err := p.sink.Publish(work, rec, seq)
+		var err error
+		if refused != nil {
+			err = p.sink.Refuse(work, rec, seq, refused)
+			refused = nil
+		} else {
+			err = p.sink.Publish(work, rec, seq)
+		}
 		if err == nil {
 			p.rec.Release() // the sink has its copy
 			p.o.Points.hit(PointPublished)
@@ -166,8 +173,9 @@ func (p *pump) publish(work context.Context, tx *binlog.Transaction, meta router
 	}
 }
 
-// notRouted gives what is published in place of a row that no record could be made of; nil and no error if nothing is.
-func (p *pump) notRouted(tx *binlog.Transaction, outcome router.Outcome, err error) (*router.Record, error) {
+// notRouted gives the poison that a row is of which no record could be made, if something is published in its place. Without, the row is done with; an
+// error halts.
+func (p *pump) notRouted(tx *binlog.Transaction, outcome router.Outcome, err error) (*Poison, error) {
 	switch outcome {
 	case router.Ignored:
 		p.metrics.unmatched.WithLabelValues(p.row.Table.Schema + "." + p.row.Table.Name).Inc()
@@ -183,8 +191,12 @@ func (p *pump) notRouted(tx *binlog.Transaction, outcome router.Outcome, err err
 	if bad.Reason == router.ReasonRowTooLarge {
 		poison.Size = int64(p.row.Size)
 	}
-	instead, _, err := p.judged(tx, poison, &p.rec)
-	return instead, err
+	poison.GTID = string(tx.GTIDText)
+	if p.policy(p.rec.Rule).Action == DeadLetterPoison {
+		return poison, nil // its letter has its place in the order of its key, which the sink knows
+	}
+	_, _, err = p.judged(tx, poison, &p.rec)
+	return nil, err
 }
 
 // judged gives what is published in place of a poison record, or whether it is dropped. An error halts: the transaction stays open in the tracker,

@@ -9,10 +9,11 @@ import (
 
 // DeadLetterInfo is what the headers of a dead letter say.
 type DeadLetterInfo struct {
-	Reason, Error, Topic, Table, ID, Position string
-	Size                                      int64  // of the value in bytes, or of the row where the value could not be had
-	Hash                                      string // SHA-256 of the value, empty for a null one and where the value could not be had
-	Partition                                 int32  // that the row asked for; router.AnyPartition where the partitioner chooses
+	Reason, Error, Table, ID, Position string
+	Topic                              string // empty where the row gives none
+	Size                               int64  // of the value in bytes, or of the row where the value could not be had
+	Hash                               string // SHA-256 of the value, empty for a null one and where the value could not be had
+	Partition                          int32  // that the row asked for; router.AnyPartition where the partitioner chooses
 }
 
 // redrivable are the reasons for which the record was complete and only its topic refused it.
@@ -23,6 +24,7 @@ var redrivable = map[string]bool{
 // ReadDeadLetter reads the headers of a dead letter; false if it is none.
 func ReadDeadLetter(rec *router.Record) (DeadLetterInfo, bool) {
 	d := DeadLetterInfo{Partition: router.AnyPartition}
+	placed := false
 	for _, h := range rec.Headers {
 		switch h.Key {
 		case headerReason:
@@ -30,7 +32,7 @@ func ReadDeadLetter(rec *router.Record) (DeadLetterInfo, bool) {
 		case headerError:
 			d.Error = string(h.Value)
 		case headerTopic:
-			d.Topic = string(h.Value)
+			d.Topic, placed = string(h.Value), true
 		case headerTable:
 			d.Table = string(h.Value)
 		case headerSize:
@@ -46,7 +48,7 @@ func ReadDeadLetter(rec *router.Record) (DeadLetterInfo, bool) {
 		}
 	}
 	d.ID = string(rec.ID)
-	return d, d.Reason != "" && d.Topic != ""
+	return d, d.Reason != "" && placed
 }
 
 // Redrive makes of a dead letter the record that it was: key, value, headers and timestamp, to its topic and the partition that the row asked for. The error says why it cannot be.

@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,5 +66,18 @@ func TestARedrivenLetterNeverBecomesATombstone(t *testing.T) {
 		if (err == nil) != c.redriven || err == nil && (got.Value == nil) != (c.value == nil) {
 			t.Errorf("%q, dropped %v: %+v, %v", c.value, c.dropped, got, err)
 		}
+	}
+}
+
+// The letter of a row whose topic is not known is a dead letter, and no record can be made of it.
+func TestALetterWithoutATopicIsReadAndNotRedriven(t *testing.T) {
+	t.Parallel()
+	rec := &router.Record{Key: []byte("k"), Value: []byte("v"), Partition: router.AnyPartition}
+	letter := relay.DeadLetter(rec, &relay.Poison{Reason: "null_topic", Table: "app.t", Position: "g#0"}, "dead", time.Now())
+	if d, ok := relay.ReadDeadLetter(letter); !ok || d.Reason != "null_topic" || d.Topic != "" {
+		t.Errorf("read as %+v, %v", d, ok)
+	}
+	if _, err := relay.Redrive(letter); err == nil || !strings.Contains(err.Error(), "null_topic") {
+		t.Errorf("redriven: %v", err)
 	}
 }

@@ -33,8 +33,11 @@ type Sink interface {
 	// Run publishes until ctx ends, then drops what is unacknowledged and returns soon.
 	Run(ctx context.Context) error
 	// Publish takes a copy of the record; seq comes back with its acknowledgement. It blocks while the sink's window is full. Its error is a *Poison
-	// when the record can never be published, and ctx's otherwise.
+	// when the record can never be published and nothing before it of its key waits, and ctx's otherwise.
 	Publish(ctx context.Context, rec *router.Record, seq uint64) error
+	// Refuse takes a copy of what there is of a record that can never be published, as p says, and has it judged when everything before it of its key is
+	// acknowledged. It blocks like Publish. It gives p back where there is no such order to wait for; then it has taken nothing.
+	Refuse(ctx context.Context, rec *router.Record, seq uint64, p *Poison) error
 	// Flush says that nothing more comes right now.
 	Flush()
 	// Drain waits until all is acknowledged but what a poison record stops.

@@ -268,6 +268,11 @@ func (w *writer) setTopic(field string, text []byte) {
 			w.poison.Topic = string(text[:min(len(text), maxShown)])
 			return
 		}
+		if what, taken := w.router.reserved[string(text)]; taken {
+			w.fail(field, -1, ReasonInvalidTopic, reservedText(string(text), what), nil)
+			w.poison.Topic = string(text)
+			return
+		}
 		topic = w.router.topics.add(text)
 	}
 	w.rec.Topic = topic

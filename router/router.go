@@ -10,6 +10,8 @@ type Options struct {
 	Rules []Rule
 	// FoldCase compares names of schemas and tables without regard to case. Set it where the server's lower_case_table_names is not 0.
 	FoldCase bool
+	// Reserved are topics that no record may go to, since the relay keeps something else there, each with what that is, such as "dead letters".
+	Reserved map[string]string
 	// MaxTopics bounds how many topic names are kept as strings; beyond it names cost an allocation. 0 means 4096.
 	MaxTopics int
 }
@@ -20,6 +22,7 @@ type Router struct {
 	byName   map[TableName]*tableRules
 	foldCase bool
 	topics   *interner
+	reserved map[string]string
 	names    *interner // header names from spread columns
 }
 
@@ -50,6 +53,7 @@ func New(o Options) (*Router, error) {
 		byName:   make(map[TableName]*tableRules),
 		foldCase: o.FoldCase,
 		topics:   newInterner(o.MaxTopics),
+		reserved: o.Reserved,
 		names:    newInterner(maxHeaderNames),
 	}
 	var faults Faults
@@ -59,6 +63,9 @@ func New(o Options) (*Router, error) {
 	for i, in := range o.Rules {
 		compiled, found := compileRule(i, in)
 		faults = append(faults, found...)
+		if what, taken := o.Reserved[compiled.fixed]; taken {
+			faults = append(faults, Fault{i, "topic", reservedText(compiled.fixed, what)})
+		}
 		if compiled.table == (TableName{}) {
 			continue
 		}

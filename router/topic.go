@@ -32,6 +32,11 @@ func CheckTopic(name []byte) error {
 	return checkTopicPart(name)
 }
 
+// reservedText says why no record may go to a topic of [Options.Reserved].
+func reservedText(topic, what string) string {
+	return fmt.Sprintf("%s is the topic of the relay's %s", topic, what)
+}
+
 // checkTopicPart checks the characters alone, for the literal pieces of a template.
 func checkTopicPart(name []byte) error {
 	for _, c := range name {

@@ -79,6 +79,9 @@ func (a *app) check(cfg *config.Config, asJSON bool) error {
 // deadLetterTopics are those that a policy in use names.
 func deadLetterTopics(cfg *config.Config) []string {
 	var topics []string
+	if cfg.Poison.Policy == config.PolicyDeadLetter { // also of rows that no rule matches
+		topics = append(topics, cfg.Poison.Topic)
+	}
 	for i := range cfg.Tables {
 		if p := cfg.Tables[i].Poison; p.Policy == config.PolicyDeadLetter {
 			topics = append(topics, p.Topic)

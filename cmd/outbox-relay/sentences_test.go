@@ -96,6 +96,10 @@ func TestSentencesWithoutAServer(t *testing.T) {
 		{name: "argument", args: []string{"now"}, code: 64, want: []string{`takes no argument, got "now"; see outbox-relay --help`}},
 		{name: "no configuration", args: []string{"--config", "/no/such/file"}, code: 78, want: []string{"configuration", "/no/such/file", "no such file"}},
 		{name: "one fault of the configuration", sets: []string{"kafka.linger=5"}, code: 78, want: []string{"configuration ", ": kafka.linger: ", "--set kafka.linger", "write a number with a unit"}},
+		{name: "dead letters to the topic of a rule", sets: []string{"poison.policy=dead_letter", "poison.topic=t"}, code: 78,
+			want: []string{"tables[0].topic: t is the topic of the relay's dead letters"}},
+		{name: "dead letters to a topic of the brokers", sets: []string{"poison.policy=dead_letter", "poison.topic=__consumer_offsets"}, code: 78,
+			want: []string{"poison.topic: __consumer_offsets is a topic of the brokers themselves"}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()

@@ -37,7 +37,7 @@ const (
 
 // relayOptions maps the configuration onto the packages.
 func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg prometheus.Registerer) (relay.Options, error) {
-	rules, err := router.New(router.Options{Rules: rulesOf(cfg)})
+	rules, err := router.New(routes(cfg))
 	if err != nil {
 		return relay.Options{}, err
 	}
@@ -101,6 +101,18 @@ func spoolDir(cfg *config.Config) string {
 		return cfg.Limits.SpoolDir
 	}
 	return filepath.Dir(cfg.Checkpoint.Path)
+}
+
+// routes are the rules, and the topics that they may not name.
+func routes(cfg *config.Config) router.Options {
+	o := router.Options{Rules: rulesOf(cfg), Reserved: map[string]string{}}
+	for _, topic := range deadLetterTopics(cfg) {
+		o.Reserved[topic] = "dead letters"
+	}
+	if cfg.Checkpoint.Store == config.StoreKafka {
+		o.Reserved[cfg.Checkpoint.Topic] = "checkpoints"
+	}
+	return o
 }
 
 func rulesOf(cfg *config.Config) []router.Rule {
@@ -179,7 +191,7 @@ func errNoStart(cfg *config.Config) error {
 // ruleFaults compiles the rules to find the faults of their templates.
 func ruleFaults(cfg *config.Config) []config.Fault {
 	var faults router.Faults
-	if _, err := router.New(router.Options{Rules: rulesOf(cfg)}); len(cfg.Tables) == 0 || !errors.As(err, &faults) {
+	if _, err := router.New(routes(cfg)); len(cfg.Tables) == 0 || !errors.As(err, &faults) {
 		return nil
 	}
 	var out []config.Fault
@@ -215,6 +227,11 @@ func poisonPolicy(cfg *config.Config, rule int) relay.PoisonPolicy {
 type stdoutSink struct{ *stdout.Sink }
 
 func (stdoutSink) Stats() relay.SinkStats { return relay.SinkStats{} }
+
+// Refuse has a record judged at once: what was printed is acknowledged.
+func (stdoutSink) Refuse(_ context.Context, _ *router.Record, _ uint64, p *relay.Poison) error {
+	return p
+}
 
 // kafkaSink speaks the relay's words for a publisher.
 type kafkaSink struct {
@@ -259,12 +276,24 @@ func kafkaOptions(cfg *config.Config) (kafka.Options, error) {
 	}, nil
 }
 
+// poisonOf gives the relay's own word back for a record that it had refused.
 func poisonOf(e *kafka.PoisonError) *relay.Poison {
+	var own *relay.Poison
+	if errors.As(e.Err, &own) {
+		return own
+	}
 	return &relay.Poison{Reason: e.Reason, Table: e.Table, ID: e.ID, Position: e.Position, Topic: e.Topic, Err: e}
 }
 
 func (k kafkaSink) Publish(ctx context.Context, rec *router.Record, seq uint64) error {
-	err := k.Publisher.Publish(ctx, rec, seq)
+	return poisonIn(k.Publisher.Publish(ctx, rec, seq))
+}
+
+func (k kafkaSink) Refuse(ctx context.Context, rec *router.Record, seq uint64, p *relay.Poison) error {
+	return poisonIn(k.Publisher.Refuse(ctx, rec, seq, p.Reason, p))
+}
+
+func poisonIn(err error) error {
 	var bad *kafka.PoisonError
 	if errors.As(err, &bad) {
 		return poisonOf(bad)

@@ -173,6 +173,10 @@ func (s realSink) Stats() relay.SinkStats {
 	return relay.SinkStats{Records: st.InFlightRecords, Bytes: st.InFlightBytes, OldestAge: st.OldestAge, Connected: st.Connected}
 }
 
+func (s realSink) Refuse(_ context.Context, _ *router.Record, _ uint64, p *relay.Poison) error {
+	return p
+}
+
 // sharedStore is a checkpoint store that several relays can have open, as those in MySQL or Kafka: only the fencing token keeps them apart.
 type sharedStore struct {
 	mu     sync.Mutex

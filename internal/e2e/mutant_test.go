@@ -241,6 +241,10 @@ func (s *twin) Publish(ctx context.Context, rec *router.Record, seq uint64) erro
 	return s.sinks[(s.turn-1)%2].Publish(ctx, rec, seq)
 }
 
+func (s *twin) Refuse(_ context.Context, _ *router.Record, _ uint64, p *relay.Poison) error {
+	return p
+}
+
 func (s *twin) Flush() {
 	s.sinks[0].Flush()
 	s.sinks[1].Flush()

@@ -106,15 +106,27 @@ func (p *Publisher) again(part *partition, c class) {
 func (p *Publisher) unencodable(part *partition, alone bool, err error) {
 	b := part.queue[0]
 	part.pending += b.size
-	switch {
-	case !alone:
+	if !alone {
 		b.alone = true
-	case b.count > 1:
-		part.unnumber(b)
-		p.divide(part, []int{b.count / 2})
-	default:
-		p.refuse(part, ReasonRefused, err)
+		return
 	}
+	// What follows gets the numbers of a record that is given up.
+	p.giveBack(part, b.unknown)
+	if b.count > 1 {
+		p.divide(part, []int{b.count / 2})
+		return
+	}
+	p.refuse(part, ReasonRefused, err)
+}
+
+// giveBack takes the numbers of the head back, which is not in the log by its last attempt. With unknown it may be there by an earlier one, so its
+// sequences are not free.
+func (p *Publisher) giveBack(part *partition, unknown bool) {
+	if unknown {
+		p.bump(part, false)
+		return
+	}
+	part.unnumber(part.queue[0])
 }
 
 // answered treats the answer to the head of a partition. True means that it is acknowledged.
@@ -210,11 +222,7 @@ func (p *Publisher) newEpoch(part *partition, newID bool) {
 func (p *Publisher) refused(part *partition, v verdict, a *sarama.ProduceResponseBlock, unknownBefore bool, err error) {
 	b := part.queue[0]
 	part.pending += b.size
-	if unknownBefore {
-		p.bump(part, false) // an earlier attempt may be in the log, so its sequences are not free
-	} else {
-		part.unnumber(b)
-	}
+	p.giveBack(part, unknownBefore)
 	p.wantLimits(part.topic) // they may have changed
 	if b.count == 1 {
 		reason := v.reason
@@ -292,12 +300,16 @@ func (p *Publisher) recovered(part *partition) {
 func (p *Publisher) acknowledge(acked []*batch, r *request) {
 	p.ackMu.Lock()
 	p.seqs = p.seqs[:0]
+	instead := 0
 	for _, b := range acked {
 		for _, chunk := range b.chunks {
 			for len(chunk) > 0 {
 				var e entry
 				e, chunk = firstEntry(chunk)
 				p.seqs = append(p.seqs, e.seq())
+				if e.instead() {
+					instead++
+				}
 			}
 		}
 	}
@@ -306,6 +318,7 @@ func (p *Publisher) acknowledge(acked []*batch, r *request) {
 
 	p.mu.Lock()
 	defer p.unlock()
+	p.instead -= instead
 	for _, b := range acked {
 		t := r.parts[slices.Index(r.batches, b)].topic
 		p.outstanding -= b.count
@@ -317,6 +330,7 @@ func (p *Publisher) acknowledge(acked []*batch, r *request) {
 			p.route(t)
 		}
 	}
+	p.lessCrowded()
 	p.wakePublish()
 	p.progress()
 }

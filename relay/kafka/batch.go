@@ -23,6 +23,8 @@ type batch struct {
 	sealed bool
 	// poison is set for the single record that a check has refused. Such a batch is never sent.
 	poison *PoisonError
+	// final: no topic takes the record, so its check is not repeated when its topic comes back changed.
+	final bool
 	// blocks is set while the records behind such a batch wait for its judgement in their topic, where they need no batch each.
 	blocks bool
 

@@ -230,7 +230,9 @@ func (p *Publisher) takeBack(t *topic) []*batch {
 			break
 		}
 		e := first.current
-		if len(out) == 0 || out[len(out)-1].size > maxChunk {
+		if refused := first.batches[0]; refused.final {
+			out = append(out, &batch{openedAt: time.Now(), sealed: true, final: true, poison: refused.poison})
+		} else if n := len(out); n == 0 || out[n-1].sealed || out[n-1].size > maxChunk {
 			out = append(out, &batch{openedAt: time.Now()})
 		}
 		copy(out[len(out)-1].add(&p.chunks, len(e), e.body(), e.millis(), e.headerCount()), e)

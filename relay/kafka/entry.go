@@ -15,7 +15,7 @@ import (
 //	4   i32  partition that the record asks for, -1 = by the partitioner
 //	8   u64  sequence number of the caller
 //	16  i64  timestamp, milliseconds
-//	24  u32  index of the record's origin: its table and rule
+//	24  u32  index of the record's origin: its table and rule; the top bit marks what is published instead of another record
 //	28  u32  body: bytes of the record in a batch without its length, timestamp delta and offset delta
 //	32  uvarint key length + 1 (0 = null), key; the same for the value; uvarint number of headers, then name and value of each,
 //	    lengths as for the key; id: uvarint 0 = none, 1 = length and bytes follow, i + 2 = equal to the value of header i
@@ -23,12 +23,16 @@ import (
 // Numbers are little endian. The deltas depend on the batch and are not stored, so an entry may move between batches.
 type entry []byte
 
-const entryFixed = 32
+const (
+	entryFixed  = 32
+	insteadMark = uint32(1) << 31
+)
 
 func (e entry) partition() int32 { return int32(binary.LittleEndian.Uint32(e[4:])) }
 func (e entry) seq() uint64      { return binary.LittleEndian.Uint64(e[8:]) }
 func (e entry) millis() int64    { return int64(binary.LittleEndian.Uint64(e[16:])) }
-func (e entry) origin() uint32   { return binary.LittleEndian.Uint32(e[24:]) }
+func (e entry) origin() uint32   { return binary.LittleEndian.Uint32(e[24:]) &^ insteadMark }
+func (e entry) instead() bool    { return binary.LittleEndian.Uint32(e[24:])&insteadMark != 0 }
 func (e entry) body() int        { return int(binary.LittleEndian.Uint32(e[28:])) }
 
 // firstEntry cuts the first entry off a chunk.

@@ -7,18 +7,18 @@ import (
 )
 
 // hold keeps a record of a topic whose partitions cannot be used yet. Order within the topic is kept.
-func (p *Publisher) hold(t *topic, rec *router.Record, s shape, seq uint64) {
+func (p *Publisher) hold(t *topic, rec *router.Record, s shape, seq uint64, from uint32) {
 	p.hurry(t)
 	var b *batch
 	if n := len(t.unrouted); n > 0 {
 		b = t.unrouted[n-1]
 	}
 	// Runs are kept short, so that their memory goes back step by step while they are routed.
-	if b == nil || b.size > maxChunk {
+	if b == nil || b.size > maxChunk || b.sealed {
 		b = &batch{openedAt: time.Now()}
 		t.unrouted = append(t.unrouted, b)
 	}
-	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis, s.headers), rec, seq, p.origin(rec))
+	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis, s.headers), rec, seq, from)
 	p.count(s.size)
 }
 
@@ -146,7 +146,9 @@ func (p *Publisher) haltPart(part *partition, e *PoisonError) {
 	for _, b := range part.queue {
 		p.held += b.count
 		part.topic.unblock(b) // it will never be judged
+		p.forgetInstead(b)
 	}
+	p.lessCrowded()
 	part.stall, part.since = StallPoison, time.Now()
 	p.metrics.errors[classPoison].Inc()
 	p.progress()
@@ -197,6 +199,10 @@ func (p *Publisher) route(t *topic) {
 // routeBatch sends waiting records to their partitions and releases b. If old knowledge refuses one, that one and the rest are given back
 // to wait for new knowledge. If new knowledge refuses one, the rest is given back to wait until it was judged.
 func (p *Publisher) routeBatch(t *topic, b *batch, now time.Time) (rest *batch) {
+	if b.final {
+		p.append(p.partitionOf(t, b.first()), b)
+		return nil
+	}
 	for e := range b.entries() {
 		if rest == nil && t.doubtful == 0 && p.routeEntry(t, e, now) {
 			continue
@@ -226,27 +232,43 @@ func (p *Publisher) routeEntry(t *topic, e entry, now time.Time) bool {
 	if !t.fresh(now) {
 		return false
 	}
-	// A record for a partition that does not exist stops the first one: it has to stop something, and in a topic of this kind all
-	// records name their partition.
-	part := t.parts[0]
-	if int(want) < len(t.parts) {
-		part = t.choose(p.o.partitioner, key, want, len(e))
-	}
+	part := p.partitionOf(t, e)
 	if part.halted != nil { // nothing of it is sent any more
 		copy(p.place(part, len(e), e.body(), e.millis(), e.headerCount()), e)
 		return true
 	}
-	b := &batch{openedAt: now, blocks: true}
+	b := &batch{openedAt: now, sealed: true, blocks: true}
 	t.doubtful++
 	copy(b.add(&p.chunks, len(e), e.body(), e.millis(), e.headerCount()), e)
 	b.poison = p.poisonOf(e, t.name, part.index, reason, err)
 	if want != router.AnyPartition {
 		b.poison.Partition = want
 	}
-	b.sealed = true
+	p.append(part, b)
+	return true
+}
+
+// partitionOf is the partition in whose order a refused record stands. One for a partition that does not exist stops the first one: it has to stop
+// something, and in a topic of this kind all records name their partition.
+func (p *Publisher) partitionOf(t *topic, e entry) *partition {
+	want := e.partition()
+	if want < router.AnyPartition || int(want) >= len(t.parts) {
+		return t.parts[0]
+	}
+	return t.choose(p.o.partitioner, e.key(), want, len(e))
+}
+
+// append puts a batch with one refused record at the end of a partition.
+func (p *Publisher) append(part *partition, b *batch) {
+	if b.poison.Partition == router.AnyPartition {
+		b.poison.Partition = part.index
+	}
 	part.queue = append(part.queue, b)
 	part.pending += b.size
-	t.routed++
+	part.topic.routed += b.count
+	if part.halted != nil {
+		p.held += b.count
+		return
+	}
 	p.kick(part)
-	return true
 }

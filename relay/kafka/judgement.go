@@ -1,6 +1,11 @@
 package kafka
 
-import "outbox-relay/router"
+import (
+	"context"
+	"time"
+
+	"outbox-relay/router"
+)
 
 // Judgement says what becomes of a record that its topic refuses for ever. The zero value halts its partition.
 type Judgement struct {
@@ -21,9 +26,61 @@ type poisoned struct {
 // maxInstead bounds how often a record is replaced: what is published instead of it may be refused too.
 const maxInstead = 3
 
-// awaitJudgement notes that the head of a partition is poison. It is judged when the lock is released.
+// Refuse takes a record over that can never be published, for a reason of the caller's. It is judged when everything before it in its partition is in the
+// log, as if its topic had refused it: so what is published instead of the records of a key has their order. It blocks like Publish. A [*PoisonError]
+// comes back where there is no such order to wait for: the record has no key or no valid topic, or nothing before it waits. Then it was not kept.
+func (p *Publisher) Refuse(ctx context.Context, rec *router.Record, seq uint64, reason string, cause error) error {
+	s := shapeOf(rec)
+	p.mu.Lock()
+	defer p.unlock()
+	if err := p.waitRoom(ctx, s.size); err != nil {
+		return err
+	}
+	bad := p.poison(reason, cause, rec, s, seq)
+	if rec.Key == nil || router.CheckTopic([]byte(rec.Topic)) != nil {
+		return bad
+	}
+	return p.keepRefused(rec, s, bad, true)
+}
+
+// queueRefused keeps a record that Publish may not take. An error says that it was not kept, since nothing of its partition waits.
+func (p *Publisher) queueRefused(rec *router.Record, s shape, bad *PoisonError) error {
+	if bad.Reason == ReasonInvalidTopic {
+		return bad
+	}
+	reason, _ := checkAlways(rec.Topic, s.size, rec.TimestampMillis, rec.Partition)
+	return p.keepRefused(rec, s, bad, reason != "")
+}
+
+func (p *Publisher) keepRefused(rec *router.Record, s shape, bad *PoisonError, final bool) error {
+	b := &batch{openedAt: time.Now(), sealed: true, final: final, poison: bad}
+	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis, s.headers), rec, bad.Seq, p.origin(rec))
+	t := p.topic(rec.Topic)
+	if !t.open() {
+		p.hurry(t)
+		t.unrouted = append(t.unrouted, b)
+		p.count(s.size)
+		return nil
+	}
+	part := p.partitionOf(t, b.first())
+	if len(part.queue) == 0 {
+		b.release(&p.chunks)
+		return bad
+	}
+	p.count(s.size)
+	p.append(part, b)
+	return nil
+}
+
+// awaitJudgement notes that the head of a partition is poison. It is judged when the lock is released, or later while what is published instead of other
+// records fills the window.
 func (p *Publisher) awaitJudgement(part *partition) {
-	if part.judging {
+	if part.judging || part.waiting {
+		return
+	}
+	if p.instead > 0 && p.chunks.used > p.o.Window {
+		part.waiting = true
+		p.crowded = append(p.crowded, part)
 		return
 	}
 	part.judging = true
@@ -76,22 +133,24 @@ func (p *Publisher) settle(x poisoned, j Judgement) ([]poisoned, *PoisonError) {
 	}
 	seq := b.first().seq()
 	if !j.Drop {
-		if bad := p.accept(j.Instead, shapeOf(j.Instead), seq); bad != nil {
+		if bad := p.replace(part, j.Instead, seq); bad != nil {
 			p.mu.Unlock()
 			return nil, bad
 		}
-		p.outstanding-- // the one instead of the other
-		p.flushAll()
 	}
 	part.judging = false
 	part.pending -= b.size
-	part.pop()
+	if part.queue[0] == b {
+		part.pop()
+		part.topic.routed--
+	}
+	p.forgetInstead(b)
 	part.failures = 0
 	part.due = part.due || part.pending > 0
 	t := part.topic
-	t.routed--
 	t.unblock(b)
 	b.release(&p.chunks)
+	p.lessCrowded()
 	if len(t.unrouted) > 0 || t.grown > 0 {
 		p.route(t)
 	}
@@ -110,6 +169,57 @@ func (p *Publisher) settle(x poisoned, j Judgement) ([]poisoned, *PoisonError) {
 		p.mu.Unlock()
 	}
 	return more, nil
+}
+
+// replace publishes rec instead of the head of a partition. In a topic of its own it goes behind what is there; in that of the head it takes the place of the
+// head, so that the records of a key keep their order.
+func (p *Publisher) replace(part *partition, rec *router.Record, seq uint64) *PoisonError {
+	s, t := shapeOf(rec), part.topic
+	from := p.origin(rec) | insteadMark
+	if rec.Topic != t.name {
+		if bad := p.accept(rec, s, seq, from); bad != nil {
+			return bad
+		}
+		p.instead++
+		p.outstanding-- // the one instead of the other
+		p.flushAll()
+		return nil
+	}
+	reason, err := checkAlways(t.name, s.size, rec.TimestampMillis, rec.Partition)
+	if now := time.Now(); err == nil && t.fresh(now) {
+		reason, err = t.check(rec.Key, s.body, rec.TimestampMillis, rec.Partition, now)
+	}
+	if err != nil {
+		return p.poison(reason, err, rec, s, seq)
+	}
+	b := &batch{openedAt: part.queue[0].openedAt, sealed: true}
+	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis, s.headers), rec, seq, from)
+	part.queue[0] = b
+	part.pending += b.size
+	p.instead++
+	return nil
+}
+
+// forgetInstead counts the records of a batch no more that were published instead of others.
+func (p *Publisher) forgetInstead(b *batch) {
+	if p.instead == 0 {
+		return
+	}
+	for e := range b.entries() {
+		if e.instead() {
+			p.instead--
+		}
+	}
+}
+
+// lessCrowded has the heads judged that waited for room.
+func (p *Publisher) lessCrowded() {
+	for len(p.crowded) > 0 && (p.instead == 0 || p.chunks.used <= p.o.Window) {
+		part := p.crowded[0]
+		p.crowded = p.crowded[1:]
+		part.waiting = false
+		p.kick(part)
+	}
 }
 
 // halt stops a partition for good at its head and tells the caller. It gives the records to be judged next.

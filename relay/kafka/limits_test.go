@@ -85,6 +85,7 @@ func TestChecksThatNeedNoTopic(t *testing.T) {
 	t.Parallel()
 	_, brokers := fake(t, kfake.SeedTopics(1, "t"))
 	h := start(t, brokers, nil)
+	h.publish("t", 1, 1)
 	for _, c := range []struct {
 		reason string
 		change func(*router.Record)
@@ -100,6 +101,7 @@ func TestChecksThatNeedNoTopic(t *testing.T) {
 		{kafka.ReasonTooLarge, func(r *router.Record) { r.Value = make([]byte, 100<<20) }},
 	} {
 		for range 2 { // the second time with the topic of the last good record
+			h.drain(10 * time.Second) // behind a record that waits it would wait too
 			r := record("t", "k", 1)
 			c.change(r)
 			err := h.p.Publish(t.Context(), r, 1)

@@ -33,7 +33,7 @@ const (
 //	flying    the head is in a request
 //	delayed   the head failed, notBefore is ahead
 //	homeless  no leader, sender is nil
-//	judging   the head is poison, and it is asked what becomes of it
+//	judging   the head is poison, and it is asked what becomes of it, as soon as there is room for what is published instead
 //	halted    the head is poison and has to stay; final
 type partition struct {
 	topic *topic
@@ -61,6 +61,7 @@ type partition struct {
 	sequence int32 // of the next batch that gets a number
 
 	judging bool // the head is poison and waits for its judgement
+	waiting bool // the head is poison and is not judged before there is room
 	halted  *PoisonError
 	stall   string
 	since   time.Time

@@ -42,7 +42,9 @@ type Publisher struct {
 	drains  int
 
 	clock   *clock
-	poisons []poisoned // to be judged when the lock is released
+	poisons []poisoned   // to be judged when the lock is released
+	instead int          // records that are published instead of others and are not acknowledged
+	crowded []*partition // whose heads are judged once some of them are
 	fatal   error
 	running bool
 	closed  bool
@@ -144,9 +146,10 @@ func (p *Publisher) await(d time.Duration) {
 // Publish takes a record over for sending; seq comes back through Acked when it is in all in-sync replicas. It copies what it keeps, so
 // the record may be used again at once. It blocks while the window is full, and for nothing else. One goroutine may call it.
 //
-// A [*PoisonError] says that the record can never be accepted; it is not kept, and later records are not affected. Checks that need to
-// know the topic report through Options.Poisoned instead while it is not known well enough. Other errors are those of ctx and
-// [ErrClosed], with the [*FatalError] that ended Run if there is one; then the record was not taken.
+// A [*PoisonError] says that the record can never be accepted; it is not kept, and later records are not affected. It is given only where no earlier
+// record of the partition waits. Otherwise, and while the topic is not known well enough, the record is kept and judged when it is its turn: see
+// Options.Judge and Options.Poisoned. Other errors are those of ctx and [ErrClosed], with the [*FatalError] that ended Run if there is one; then the
+// record was not taken.
 func (p *Publisher) Publish(ctx context.Context, rec *router.Record, seq uint64) error {
 	s := shapeOf(rec)
 	p.mu.Lock()
@@ -154,14 +157,14 @@ func (p *Publisher) Publish(ctx context.Context, rec *router.Record, seq uint64)
 	if err := p.waitRoom(ctx, s.size); err != nil {
 		return err
 	}
-	if bad := p.accept(rec, s, seq); bad != nil {
-		return bad
+	if bad := p.accept(rec, s, seq, p.origin(rec)); bad != nil {
+		return p.queueRefused(rec, s, bad)
 	}
 	return nil
 }
 
 // accept takes a record over, whatever the window holds. An error says that it can never be accepted, and that it was not kept.
-func (p *Publisher) accept(rec *router.Record, s shape, seq uint64) *PoisonError {
+func (p *Publisher) accept(rec *router.Record, s shape, seq uint64, from uint32) *PoisonError {
 	t := p.recent
 	if t == nil || t.name != rec.Topic {
 		if reason, err := checkAlways(rec.Topic, s.size, rec.TimestampMillis, rec.Partition); err != nil {
@@ -173,7 +176,7 @@ func (p *Publisher) accept(rec *router.Record, s shape, seq uint64) *PoisonError
 		return p.poison(reason, err, rec, s, seq)
 	}
 	if !t.open() {
-		p.hold(t, rec, s, seq)
+		p.hold(t, rec, s, seq, from)
 		return nil
 	}
 	now := time.Time{}
@@ -185,13 +188,13 @@ func (p *Publisher) accept(rec *router.Record, s shape, seq uint64) *PoisonError
 			return p.poison(reason, err, rec, s, seq)
 		}
 		t.checking = true
-		p.hold(t, rec, s, seq)
+		p.hold(t, rec, s, seq, from)
 		p.want(t, 0)
 		return nil
 	}
 	part := t.choose(p.o.partitioner, rec.Key, rec.Partition, s.size)
 	dst := p.place(part, s.size, s.body, rec.TimestampMillis, s.headers)
-	s.put(dst, rec, seq, p.origin(rec))
+	s.put(dst, rec, seq, from)
 	p.count(s.size)
 	p.flushOld()
 	return nil
