@@ -46,10 +46,17 @@ func (b *Broker) start(ctx context.Context, ids []int) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	properties := maps.Clone(b.cluster.options.Properties)
-	if properties == nil {
-		properties = map[string]string{}
+	properties := map[string]string{}
+	protocols := []string{defaultProtocols}
+	for name, listener := range b.cluster.options.Listeners {
+		maps.Copy(properties, listener.properties(name))
+		protocols = append(protocols, name+":"+listener.protocol())
 	}
+	properties["listener.security.protocol.map"] = strings.Join(protocols, ",")
+	if b.cluster.options.Authorizer {
+		maps.Copy(properties, authorizer)
+	}
+	maps.Copy(properties, b.cluster.options.Properties)
 	maps.Copy(properties, b.extra)
 	config := filepath.Join(b.dir, "server.properties")
 	if err := os.WriteFile(config, []byte(b.node.properties(properties)), 0o600); err != nil {

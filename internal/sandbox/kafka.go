@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +23,10 @@ type KafkaOptions struct {
 	// The clients' listener is called CLIENT: TLS or SASL for it is set by
 	// listener.security.protocol.map and listener.name.client.* properties.
 	Properties map[string]string
+	// Listeners are further ones for clients, by names in capitals; see ListenerAddrs.
+	Listeners map[string]KafkaListener
+	// Authorizer lets users do only what Grant allows. Who comes without a login may do everything.
+	Authorizer bool
 	// Proxied puts a Proxy before each broker and has the broker advertise it, so that all
 	// clients pass through it. The brokers among themselves do not.
 	Proxied bool
@@ -99,7 +105,7 @@ func (k *Kafka) makeBrokers() error {
 		if err := os.Mkdir(b.dir, 0o755); err != nil {
 			return err
 		}
-		for range 3 {
+		for range 3 + len(k.options.Listeners) {
 			p, err := reservePort()
 			if err != nil {
 				return err
@@ -107,7 +113,10 @@ func (k *Kafka) makeBrokers() error {
 			b.ports = append(b.ports, p)
 		}
 		b.node = nodeConfig{id: id, nodes: k.options.Brokers, data: filepath.Join(b.dir, "data"),
-			client: b.ports[0].addr(), advertised: b.ports[0].addr(), internal: b.ports[1].addr(), controller: b.ports[2].addr()}
+			client: b.ports[0].addr(), advertised: b.ports[0].addr(), internal: b.ports[1].addr(), controller: b.ports[2].addr(), more: map[string]string{}}
+		for i, name := range slices.Sorted(maps.Keys(k.options.Listeners)) {
+			b.node.more[name] = b.ports[3+i].addr()
+		}
 		voters = append(voters, fmt.Sprintf("%d@%s", id, b.node.controller))
 		if k.options.Proxied {
 			proxy, err := NewProxy(b.node.client)

@@ -26,7 +26,10 @@ type nodeConfig struct {
 	internal   string
 	controller string
 	voters     string
+	more       map[string]string // addresses of further listeners by name
 }
+
+const defaultProtocols = "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
 
 // properties returns the node's configuration file; extra overrides.
 func (n nodeConfig) properties(extra map[string]string) string {
@@ -39,7 +42,7 @@ func (n nodeConfig) properties(extra map[string]string) string {
 		"node.id":                                          strconv.Itoa(n.id),
 		"listeners":                                        "CLIENT://" + n.client + ",INTERNAL://" + n.internal + ",CONTROLLER://" + n.controller,
 		"advertised.listeners":                             "CLIENT://" + n.advertised + ",INTERNAL://" + n.internal,
-		"listener.security.protocol.map":                   "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+		"listener.security.protocol.map":                   defaultProtocols,
 		"inter.broker.listener.name":                       "INTERNAL",
 		"controller.listener.names":                        "CONTROLLER",
 		"controller.quorum.voters":                         n.voters,
@@ -64,6 +67,10 @@ func (n nodeConfig) properties(extra map[string]string) string {
 		"broker.heartbeat.interval.ms": "500",
 		// The default of 128 MiB does not fit the small heap.
 		"log.cleaner.dedupe.buffer.size": "2097152",
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.more)) {
+		all["listeners"] += "," + name + "://" + n.more[name]
+		all["advertised.listeners"] += "," + name + "://" + n.more[name]
 	}
 	maps.Copy(all, extra)
 	var b strings.Builder
