@@ -3,7 +3,6 @@ package binlog
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -14,6 +13,8 @@ import (
 
 	"github.com/go-mysql-org/go-mysql/client"
 	"github.com/go-mysql-org/go-mysql/mysql"
+
+	"outbox-relay/internal/tlsfault"
 )
 
 // Login says how to reach a MySQL server. It is used for the replication connection, for the activity lock and for checks.
@@ -51,19 +52,22 @@ func (c *Conn) Close() error {
 // Dial connects and authenticates. It blocks for at most l.Timeout (10 s by default), also on a frozen server, and returns early
 // when ctx ends. The connection is closed when ctx ends.
 func Dial(ctx context.Context, l Login) (*Conn, error) {
-	c, err := l.dial(ctx, true)
+	fault := &ConnectError{Address: l.Address, User: l.User}
+	c, err := l.dial(ctx, true, fault)
 	if err != nil && l.TLSOptional && isNoTLS(err) {
-		c, err = l.dial(ctx, false)
+		c, err = l.dial(ctx, false, fault)
 	}
 	if err != nil {
-		return nil, &ConnectError{Address: l.Address, User: l.User, Err: err}
+		fault.Err = err
+		return nil, fault
 	}
 	return c, nil
 }
 
 func isNoTLS(err error) bool { return strings.Contains(err.Error(), "does not support TLS") }
 
-func (l Login) dial(ctx context.Context, secure bool) (*Conn, error) {
+// dial makes one attempt and notes in fault how it is made.
+func (l Login) dial(ctx context.Context, secure bool, fault *ConnectError) (*Conn, error) {
 	timeout := l.Timeout
 	if timeout == 0 {
 		timeout = defaultConnectTimeout
@@ -88,6 +92,7 @@ func (l Login) dial(ctx context.Context, secure bool) (*Conn, error) {
 			return nil, &settingError{what: "a TLS file", key: "source.tls", err: err}
 		}
 	}
+	fault.encrypted, fault.certificate = cfg != nil, cfg != nil && len(cfg.Certificates) > 0
 	c := &Conn{stop: func() bool { return true }}
 	deadline := time.Now().Add(timeout)
 	dial := l.Dial
@@ -155,6 +160,8 @@ type ConnectError struct {
 	Address string
 	User    string
 	Err     error
+
+	encrypted, certificate bool // TLS was asked for, with a certificate of the client
 }
 
 func (e *ConnectError) Unwrap() error { return e.Err }
@@ -181,7 +188,12 @@ func (e *ConnectError) Error() string {
 	var my *mysql.MyError
 	var dns *net.DNSError
 	var setting *settingError
+	fault, secured := tlsfault.Find(e.Err, "source.tls", "source.address", e.certificate)
 	switch {
+	case secured && fault.Client():
+		return fmt.Sprintf("MySQL at %s %s; %s", e.Address, fault.What, fault.Do)
+	case secured:
+		return fmt.Sprintf("the certificate of MySQL at %s %s; %s", e.Address, fault.What, fault.Do)
 	case errors.As(e.Err, &setting):
 		return fmt.Sprintf("connecting to MySQL at %s: %s; check %s", e.Address, setting, setting.key)
 	case errors.As(e.Err, &my):
@@ -194,8 +206,6 @@ func (e *ConnectError) Error() string {
 		return fmt.Sprintf("nothing listens at the MySQL address %s (connection refused); start the server or correct source.address", e.Address)
 	case isNoTLS(e.Err):
 		return fmt.Sprintf("MySQL at %s offers no TLS but source.tls.mode demands it; enable TLS on the server or set source.tls.mode to preferred or disabled", e.Address)
-	case isCertificate(e.Err):
-		return fmt.Sprintf("the certificate of MySQL at %s is not accepted: %v; check source.tls.ca and source.tls.mode", e.Address, e.Err)
 	case isTimeout(e.Err):
 		return fmt.Sprintf("MySQL at %s does not answer in time; check that it runs, is not frozen, and that source.address names MySQL and no firewall lies between", e.Address)
 	case errors.Is(e.Err, mysql.ErrBadConn):
@@ -209,7 +219,7 @@ func (e *ConnectError) Error() string {
 func (e *ConnectError) refusal(my *mysql.MyError) string {
 	switch my.Code {
 	case mysql.ER_ACCESS_DENIED_ERROR:
-		return fmt.Sprintf("MySQL at %s refuses user %q: %s; check source.user and source.password", e.Address, e.User, my.Message)
+		return fmt.Sprintf("MySQL at %s refuses user %q: %s; check source.user and source.password%s", e.Address, e.User, my.Message, e.demands())
 	case codeAccountLocked:
 		return fmt.Sprintf("MySQL at %s refuses user %q: the account is locked; unlock it with ALTER USER ... ACCOUNT UNLOCK", e.Address, e.User)
 	case codePasswordExpired:
@@ -226,15 +236,24 @@ func (e *ConnectError) refusal(my *mysql.MyError) string {
 	return fmt.Sprintf("MySQL at %s refuses the connection: error %d: %s; see the server's error log", e.Address, my.Code, my.Message)
 }
 
-// Lasting reports whether only a person can heal the error: a wrong name, password, certificate or file. A relay that starts gives up
-// with such an error; one that has been connected keeps trying, since passwords and names are changed and changed back.
+// demands are what an account can ask for besides the password; the server does not tell which it was.
+func (e *ConnectError) demands() string {
+	switch {
+	case !e.encrypted:
+		return ", and whether the account demands TLS (REQUIRE SSL), which source.tls.mode leaves out"
+	case !e.certificate:
+		return ", and whether the account demands a certificate (REQUIRE X509), which source.tls.cert and source.tls.key give"
+	}
+	return ", and that the account takes the certificate of source.tls.cert"
+}
+
+// Lasting reports whether only a person can heal the error: a wrong name, password or certificate. A relay that starts gives up
+// with such an error; one that has been connected keeps trying, since passwords and names are changed and changed back. Files and commands are
+// not among them: what gives a secret can be down for a while.
 func (e *ConnectError) Lasting() bool {
 	var my *mysql.MyError
 	var dns *net.DNSError
-	var setting *settingError
 	switch {
-	case errors.As(e.Err, &setting):
-		return true
 	case errors.As(e.Err, &my):
 		switch my.Code {
 		case mysql.ER_ACCESS_DENIED_ERROR, codeAccountLocked, codePasswordExpired, codeTLSRequired, codeHostNotAllowed:
@@ -244,17 +263,11 @@ func (e *ConnectError) Lasting() bool {
 	case errors.As(e.Err, &dns):
 		return dns.IsNotFound
 	}
-	return isNoTLS(e.Err) || isCertificate(e.Err) || errors.Is(e.Err, errAnswer)
+	_, secured := tlsfault.Find(e.Err, "", "", false)
+	return secured || isNoTLS(e.Err) || errors.Is(e.Err, errAnswer)
 }
 
 func isTimeout(err error) bool {
 	var timeout net.Error
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
-}
-
-func isCertificate(err error) bool {
-	var verify *tls.CertificateVerificationError
-	var invalid x509.CertificateInvalidError
-	var unknown x509.UnknownAuthorityError
-	return errors.As(err, &verify) || errors.As(err, &unknown) || errors.As(err, &invalid)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +15,9 @@ import (
 // maxSecret bounds what a password file or command may give; it leaves room
 // for long tokens.
 const maxSecret = 64 << 10
+
+// commandLimit is how long a password command may run.
+const commandLimit = 10 * time.Second
 
 // Secret is a password or where to get it. At most one field is set; with none
 // the secret is empty. It renders masked wherever it is printed.
@@ -29,7 +33,8 @@ type Secret struct {
 
 // Read returns the secret. It is meant to be called at each connect, so that a
 // rotated password is picked up. It blocks while the command runs, at most
-// until ctx ends. It may be called concurrently.
+// until ctx ends or 10 s have passed. It may be called concurrently. Its errors
+// hold nothing that the file or the command gave.
 func (s Secret) Read(ctx context.Context) (string, error) {
 	var out []byte
 	var err error
@@ -68,19 +73,24 @@ func readSecretFile(path string) ([]byte, error) {
 }
 
 func runSecretCommand(ctx context.Context, command []string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	limited, cancel := context.WithTimeout(ctx, commandLimit)
+	defer cancel()
+	cmd := exec.CommandContext(limited, command[0], command[1:]...)
 	// A child of the command can keep the pipes open after it was killed.
 	cmd.WaitDelay = time.Second
-	stdout, stderr := capped{limit: maxSecret}, capped{limit: 200}
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	stdout := capped{limit: maxSecret}
+	cmd.Stdout = &stdout
 	err := cmd.Run()
+	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("running the password command %s: %w", command[0], context.Cause(ctx))
+	case limited.Err() != nil:
+		return nil, fmt.Errorf("running the password command %s: it did not end within %v", command[0], commandLimit)
+	case errors.As(err, &exit):
+		// A program that dies can print what it holds, so its words do not go into logs.
+		return nil, fmt.Errorf("running the password command %s: %w (what it writes to standard error is not shown, since that can hold secrets: run it by hand)", command[0], err)
 	case err != nil:
-		if said := bytes.TrimSpace(stderr.buf.Bytes()); len(said) > 0 {
-			return nil, fmt.Errorf("running the password command %s: %w: %s", command[0], err, said)
-		}
 		return nil, fmt.Errorf("running the password command %s: %w", command[0], err)
 	case stdout.over:
 		return nil, fmt.Errorf("password command %s printed more than %d bytes", command[0], maxSecret)
@@ -133,6 +143,9 @@ func (s Secret) source() string {
 func (s Secret) masked() Secret {
 	if s.Value != "" {
 		s.Value = "***"
+	}
+	if len(s.Command) > 1 { // arguments can hold a secret or print one
+		s.Command = []string{s.Command[0], "***"}
 	}
 	return s
 }

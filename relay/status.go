@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"outbox-relay/binlog"
@@ -163,6 +164,14 @@ func (s *session) lag(now time.Time, src binlog.Status, inFlight bool, oldest, l
 	return now.Sub(s.started).Seconds()
 }
 
+// advised adds what to do to an error of the sink that does not say it itself, behind a semicolon as sentences do.
+func advised(text string) string {
+	if strings.Contains(text, "; ") {
+		return text
+	}
+	return text + "; check kafka.brokers and that the brokers run"
+}
+
 // unready gives the first reason why an active relay is not ready.
 func (s *session) unready(now time.Time, src binlog.Status, sink SinkStats, c CheckpointStatus, halt *HaltError) (Cause, string) {
 	patience := 3 * s.o.Heartbeat
@@ -177,11 +186,11 @@ func (s *session) unready(now time.Time, src binlog.Status, sink SinkStats, c Ch
 	case !src.Connected && src.Address == "":
 		return CauseStarting, "starting: connecting to the source"
 	case sink.Records > 0 && len(sink.Connected) == 0 && sink.Connected != nil && sink.OldestAge > patience:
-		return CauseKafka, "Kafka cannot be reached: " + sink.LastError + "; check kafka.brokers and that the brokers run"
+		return CauseKafka, "Kafka cannot be reached: " + advised(sink.LastError)
 	case !sink.LastAnswer.IsZero() && now.Sub(sink.LastAnswer) > patience:
-		return CauseKafka, fmt.Sprintf("Kafka has not answered since %s: %s; check kafka.brokers and that the brokers run", sink.LastAnswer.UTC().Format(time.RFC3339), firstOf(sink.LastError, "nothing that it was asked came back"))
+		return CauseKafka, fmt.Sprintf("Kafka has not answered since %s: %s", sink.LastAnswer.UTC().Format(time.RFC3339), advised(firstOf(sink.LastError, "nothing that it was asked came back")))
 	case sink.Unreachable != "" && now.Sub(s.started) > patience:
-		return CauseKafka, "Kafka cannot be used: " + sink.Unreachable + "; check kafka.brokers, kafka.tls, kafka.sasl and that the brokers run"
+		return CauseKafka, "Kafka cannot be used: " + sink.Unreachable
 	case len(sink.Stalled) > 0:
 		return CauseTopic, sink.Stalled[0]
 	case sink.Records > 0 && sink.OldestAge > stuckAfter && now.Sub(lastAck) > stuckAfter:

@@ -43,10 +43,6 @@ Exit codes: 0 nothing failed, 1 something failed, 64 usage, 78 configuration.`,
 func (a *app) check(cfg *config.Config, asJSON bool) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	k, err := kafkaOptions(cfg)
-	if err != nil {
-		return err
-	}
 	login := loginOf(cfg)
 	login.Program += " check"
 	latest := map[int]bool{}
@@ -55,7 +51,7 @@ func (a *app) check(cfg *config.Config, asJSON bool) error {
 	}
 	report, err := preflight.Run(ctx, preflight.Options{
 		Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, Start: cfg.Source.Start, Rules: rulesOf(cfg), FromLatest: latest,
-		DeadLetterTopics: deadLetterTopics(cfg), Kafka: k, RowLimit: int64(cfg.Limits.Row), SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), CheckpointPath: checkpointPath(cfg), CheckpointPlace: placeOf(cfg),
+		DeadLetterTopics: deadLetterTopics(cfg), Kafka: kafkaOptions(cfg), RowLimit: int64(cfg.Limits.Row), SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), CheckpointPath: checkpointPath(cfg), CheckpointPlace: placeOf(cfg),
 		ReadCheckpoint: func() (*checkpoint.Checkpoint, error) { return readCheckpoint(ctx, cfg) },
 	})
 	if err != nil {

@@ -80,10 +80,7 @@ func (a *app) withLetters(topic string, do func(context.Context, *config.Config,
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	o, err := kafkaOptions(cfg)
-	if err != nil {
-		return err
-	}
+	o := kafkaOptions(cfg)
 	l, err := kafka.OpenLetters(ctx, o, topic, "outbox-relay."+cfg.Name+".redrive")
 	if err != nil {
 		return err
@@ -162,10 +159,7 @@ type redriver struct {
 
 func (a *app) redrive(ctx context.Context, cfg *config.Config, l *kafka.Letters, dry bool) error {
 	r := &redriver{letters: l, acked: map[uint64]bool{}}
-	o, err := kafkaOptions(cfg)
-	if err != nil {
-		return err
-	}
+	o := kafkaOptions(cfg)
 	o.Logger = slog.New(slog.DiscardHandler)
 	o.Acked = func(seqs []uint64) {
 		r.mu.Lock()
@@ -184,6 +178,7 @@ func (a *app) redrive(ctx context.Context, cfg *config.Config, l *kafka.Letters,
 		}
 		cancel(r.refused)
 	}
+	var err error
 	if r.publisher, err = kafka.New(o); err != nil {
 		return err
 	}

@@ -69,8 +69,10 @@ func noArgs(c *cobra.Command, args []string) error {
 	return nil
 }
 
-func (a *app) load() (*config.Config, error) {
-	return config.Load(config.Options{File: a.file, Env: os.Environ(), Sets: a.sets, Check: ruleFaults})
+func (a *app) load() (*config.Config, error) { return a.loadChecked(ruleFaults) }
+
+func (a *app) loadChecked(check func(*config.Config) []config.Fault) (*config.Config, error) {
+	return config.Load(config.Options{File: a.file, Env: os.Environ(), Sets: a.sets, Check: check})
 }
 
 func (a *app) configCommand() *cobra.Command {

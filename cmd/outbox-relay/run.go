@@ -42,7 +42,9 @@ Exit codes: 0 stopped cleanly, 1 other failure, 3 the source cannot continue, 4 
 			if f.sink != "kafka" && f.sink != "stdout" {
 				return usageError{fmt.Errorf("--sink is kafka or stdout, not %q", f.sink)}
 			}
-			cfg, err := a.load()
+			cfg, err := a.loadChecked(func(cfg *config.Config) []config.Fault {
+				return append(ruleFaults(cfg), cfg.FileFaults(f.sink == "kafka")...)
+			})
 			if err != nil {
 				return err
 			}

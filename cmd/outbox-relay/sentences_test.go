@@ -87,10 +87,15 @@ func TestSentencesWithoutAServer(t *testing.T) {
 		{name: "no folder for the checkpoint", sets: []string{"checkpoint.path=/no/such/folder/c"}, code: 1,
 			want: []string{"/no/such/folder/c", "no such file or directory; create the directory and let the relay's user write to it"}},
 		{name: "the checkpoint is a folder", sets: []string{"checkpoint.path=/tmp"}, code: 1, want: []string{"/tmp", "is a directory; the path is a directory: name a file in it"}},
-		{name: "no password file", sets: []string{"source.password=", "source.password_file=/no/such/file"}, code: 1,
-			want: []string{"connecting to MySQL at " + nothingListens, "the password cannot be read", "/no/such/file", "; check source.password_file"}},
-		{name: "no CA file", sets: []string{"source.tls.mode=verify-ca", "source.tls.ca=/no/such/file"}, code: 1,
-			want: []string{"connecting to MySQL at " + nothingListens, "a TLS file cannot be read", "/no/such/file", "; check source.tls"}},
+		{name: "no password file", sets: []string{"source.password=", "source.password_file=/no/such/file"}, code: 78,
+			want: []string{"configuration ", ": source.password_file: reading the password file: open /no/such/file: no such file or directory (--set source.password_file) - the file must be there for the relay's user to read"}},
+		{name: "no password command", sets: []string{"source.password=", "source.password_command=/no/such/program"}, code: 78,
+			want: []string{"configuration ", `: source.password_command: exec: "/no/such/program": stat /no/such/program: no such file or directory`, " - name a program that the relay's user may run"}},
+		{name: "no CA file", sets: []string{"source.tls.mode=verify-ca", "source.tls.ca=/no/such/file"}, code: 78,
+			want: []string{"configuration ", ": source.tls: reading the CA file: open /no/such/file: no such file or directory", " - the file must be there for the relay's user to read"}},
+		{name: "no CA file for Kafka", sets: []string{"kafka.tls.mode=verify-ca", "kafka.tls.ca=/no/such/file"}, code: 78, want: []string{"configuration ", ": kafka.tls: reading the CA file: open /no/such/file"}},
+		{name: "no password file for Kafka", sets: []string{"kafka.sasl.mechanism=plain", "kafka.sasl.user=relay", "kafka.sasl.password_file=/no/such/file"}, code: 78,
+			want: []string{"configuration ", ": kafka.sasl.password_file: reading the password file: open /no/such/file"}},
 		{name: "unknown flag", args: []string{"--until-cought-up"}, code: 64, want: []string{"unknown flag: --until-cought-up; see outbox-relay --help"}},
 		{name: "unknown sink", args: []string{"--sink", "pulsar"}, code: 64, want: []string{`--sink is kafka or stdout, not "pulsar"; see outbox-relay --help`}},
 		{name: "argument", args: []string{"now"}, code: 64, want: []string{`takes no argument, got "now"; see outbox-relay --help`}},
@@ -347,7 +352,9 @@ func TestSentencesAboutRowsAndTopics(t *testing.T) {
 		s := newSite(t, rules(m.Addr(), nothingListens, db+".o", ""))
 		c := s.start("run", "--set", "source.heartbeat=100ms")
 		s.awaitReadyz(c, 503, "Kafka cannot be used: ") // with nothing to publish too
-		c.awaitLog(nothingListens + ": connect: connection refused; check kafka.brokers, kafka.tls, kafka.sasl and that the brokers run")
+		sentence := "nothing listens at the Kafka address " + nothingListens + " (connection refused); start the broker or correct kafka.brokers"
+		c.awaitLog(`msg="request to broker failed" broker=` + nothingListens + ` err="` + sentence + `"`)
+		c.awaitLog(`reason="Kafka cannot be used: ` + sentence + `"`)
 		mysqlExec(t, m, insert)
 		s.awaitReadyz(c, 503, "Kafka cannot be reached: ")
 		if code := c.stop(); code != 0 {

@@ -29,11 +29,11 @@ func stallSentence(s kafka.Stall, k config.Kafka, lastError string) string {
 	case kafka.StallCreation:
 		return fmt.Sprintf("%s cannot be created: %s; create it by hand or correct kafka.create_topics", where, lastError)
 	case kafka.StallProducerID:
-		return fmt.Sprintf("%s waits for a producer id: %s; allow the user IdempotentWrite on the cluster, or wait for the brokers to start", where, lastError)
+		return fmt.Sprintf("%s waits for a producer id: %s", where, lastError)
 	case kafka.StallPoison:
 		return where + " holds a poison record; see the halt"
 	case kafka.StallUnreachable:
-		return fmt.Sprintf("%s is led by a broker that cannot be reached: %s; start it and check its advertised address", where, lastError)
+		return fmt.Sprintf("%s is led by a broker that cannot be used: %s", where, lastError)
 	case kafka.StallPartitionsGone:
 		return where + " has fewer partitions than records were given to; see the relay's log"
 	}

@@ -240,10 +240,7 @@ type kafkaSink struct {
 }
 
 func newKafkaSink(cfg *config.Config, h relay.SinkHooks, log *slog.Logger, reg prometheus.Registerer) (relay.Sink, error) {
-	o, err := kafkaOptions(cfg)
-	if err != nil {
-		return nil, err
-	}
+	o := kafkaOptions(cfg)
 	o.Acked, o.Allowed = h.Acked, h.Allowed
 	o.Poisoned = func(e *kafka.PoisonError) { h.Poisoned(poisonOf(e)) }
 	o.Judge = func(e *kafka.PoisonError, rec *router.Record) kafka.Judgement {
@@ -258,14 +255,11 @@ func newKafkaSink(cfg *config.Config, h relay.SinkHooks, log *slog.Logger, reg p
 	return kafkaSink{p, cfg.Kafka}, nil
 }
 
-func kafkaOptions(cfg *config.Config) (kafka.Options, error) {
+func kafkaOptions(cfg *config.Config) kafka.Options {
 	k := cfg.Kafka
-	var secure *tls.Config
-	if k.TLS.Mode != config.TLSPreferred { // a broker's port speaks one or the other
-		var err error
-		if secure, err = k.TLS.Config(""); err != nil {
-			return kafka.Options{}, fmt.Errorf("kafka.tls: %w", err)
-		}
+	var secure func(host string) (*tls.Config, error)
+	if k.TLS.Mode != config.TLSDisabled && k.TLS.Mode != config.TLSPreferred { // a broker's port speaks one or the other
+		secure = k.TLS.Config
 	}
 	return kafka.Options{
 		Brokers: k.Brokers, ClientID: "outbox-relay-" + cfg.Name, TLS: secure,
@@ -273,7 +267,7 @@ func kafkaOptions(cfg *config.Config) (kafka.Options, error) {
 		Compression: k.Compression, Partitioner: k.Partitioner, Linger: k.Linger, Idle: cfg.Source.Heartbeat, Window: share(cfg, windowShare),
 		CreateTopics: kafka.CreateTopics{Enabled: k.CreateTopics.Enabled, Partitions: k.CreateTopics.Partitions, ReplicationFactor: k.CreateTopics.ReplicationFactor, Configs: k.CreateTopics.Configs},
 		TopicsLimit:  cfg.Limits.Topics,
-	}, nil
+	}
 }
 
 // poisonOf gives the relay's own word back for a record that it had refused.
@@ -308,7 +302,11 @@ func (k kafkaSink) Stats() relay.SinkStats {
 		out.LastError = s.LastError.Error()
 	}
 	for _, t := range s.Stalled {
-		out.Stalled = append(out.Stalled, stallSentence(t, k.settings, out.LastError))
+		reason := out.LastError
+		if t.Reason == kafka.StallProducerID {
+			reason = s.NoProducerID
+		}
+		out.Stalled = append(out.Stalled, stallSentence(t, k.settings, reason))
 	}
 	return out
 }

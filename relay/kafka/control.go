@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -34,14 +35,16 @@ type control struct {
 	// Of its goroutine.
 	link     *conn.Link
 	addr     string
-	next     int       // index of the address to try
-	failures int       // rounds in a row
-	answered bool      // a broker has answered in this round
-	quiet    time.Time // no request before, after a failure
+	next     int             // index of the address to try
+	failures int             // rounds in a row
+	used     bool            // the link has answered a request
+	answered bool            // a broker has answered in this round
+	quiet    time.Time       // no request before, after a failure
+	told     map[string]bool // causes of failures in a row that were logged
 }
 
 func newControl(p *Publisher) *control {
-	return &control{p: p, wake: make(chan struct{}, 1)}
+	return &control{p: p, wake: make(chan struct{}, 1), told: map[string]bool{}}
 }
 
 // notify makes it look for work. It does not block.
@@ -116,6 +119,7 @@ func (c *control) run(ctx context.Context) {
 		}
 		if c.answered {
 			c.failures = 0
+			clear(c.told)
 		}
 		timer.Reset(time.Until(c.nextAt()))
 	}
@@ -132,7 +136,8 @@ func (c *control) fail(err error) {
 	defer p.unlock()
 	p.failed(err)
 	p.metrics.errors[kind].Inc()
-	if c.failures == 1 {
+	if cause := conn.Cause(err); !c.told[cause] { // each cause once until a broker answers
+		c.told[cause] = true
 		p.o.Logger.Warn("request to broker failed", "broker", c.addr, "err", err)
 	}
 }
@@ -163,6 +168,9 @@ func (c *control) work(ctx context.Context) error {
 	for {
 		due := c.due(time.Now())
 		if len(due) == 0 {
+			if noID != nil && !c.answered {
+				return noID // a sign of life would fail in the same way
+			}
 			return errors.Join(noID, c.ping(ctx))
 		}
 		if err := c.refresh(ctx, due); err != nil {
@@ -174,6 +182,15 @@ func (c *control) work(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// asking says what was asked for, unless the error is a whole sentence.
+func asking(what string, err error) error {
+	var connect *conn.Error
+	if errors.As(err, &connect) {
+		return err
+	}
+	return fmt.Errorf("asking for %s: %w", what, err)
 }
 
 // ping asks a broker for a sign of life if none was heard of for a while, so that the loss of an idle cluster is seen.
@@ -189,7 +206,7 @@ func (c *control) ping(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("asking for a sign of life: %w", err)
+		return asking("a sign of life", err)
 	}
 	return nil
 }
@@ -217,7 +234,7 @@ func (c *control) refresh(ctx context.Context, names []string) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("asking for metadata: %w", err)
+		return asking("metadata", err)
 	}
 	if len(resp.Brokers) == 0 {
 		c.drop()
@@ -264,8 +281,8 @@ func (c *control) initProducer(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.unlock()
 	if err != nil {
-		p.noProducerID = err.Error()
-		return fmt.Errorf("asking for a producer id: %w", err)
+		p.noProducerID = p.o.withoutID(c.addr, err)
+		return asking("a producer id", err)
 	}
 	p.noProducerID = ""
 	p.producer = resp.ProducerID
@@ -275,6 +292,26 @@ func (c *control) initProducer(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// withoutID is the sentence for why there is no producer id.
+func (s *settings) withoutID(addr string, err error) string {
+	var connect *conn.Error
+	switch {
+	case errors.As(err, &connect):
+		return connect.Error()
+	case errors.Is(err, sarama.ErrClusterAuthorizationFailed):
+		return fmt.Sprintf("the Kafka broker at %s lets this user have no producer id; allow it with: %s", addr, AllowProducerCommand(s.Brokers, s.SASL.User))
+	}
+	return fmt.Sprintf("the Kafka broker at %s gives no producer id: %v; wait until it has started, or see its log", addr, err)
+}
+
+// AllowProducerCommand lets a user have a producer id. The right to write to any topic includes it.
+func AllowProducerCommand(brokers []string, user string) string {
+	if user == "" {
+		user = "<user>"
+	}
+	return fmt.Sprintf("kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation IdempotentWrite --cluster", strings.Join(brokers, ","), user)
 }
 
 // initVersion is the newest version of InitProducerId under the configured protocol.
@@ -301,11 +338,15 @@ func (c *control) call(ctx context.Context, f func(*sarama.Broker) error) error 
 	err := f(c.link.Broker)
 	limit.Stop() // if it has fired, the next call dials again
 	if err != nil {
-		err = fmt.Errorf("broker %s: %w", c.addr, err)
+		if c.used {
+			err = fmt.Errorf("broker %s: %w", c.addr, err)
+		} else {
+			err = c.p.o.conn.Explain(c.link, c.addr, err)
+		}
 		c.drop()
 		return err
 	}
-	c.answered = true
+	c.answered, c.used = true, true
 	c.p.mu.Lock()
 	c.p.answeredAt = time.Now()
 	c.p.mu.Unlock()
@@ -322,9 +363,9 @@ func (c *control) dial(ctx context.Context) error {
 	l, err := conn.Dial(ctx, &c.p.o.conn, c.addr, controlRead, nil)
 	if err != nil {
 		c.next++
-		return fmt.Errorf("broker %s: %w", c.addr, err)
+		return err
 	}
-	c.link = l
+	c.link, c.used = l, false
 	return nil
 }
 

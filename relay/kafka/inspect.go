@@ -76,13 +76,14 @@ func Inspect(ctx context.Context, o Options, topics []string) (*Inspection, erro
 	}
 	in := &Inspection{}
 	var l *conn.Link
+	var at string
 	for _, addr := range s.Brokers {
 		found, err := conn.Dial(ctx, &s.conn, addr, controlRead, nil)
 		in.Seeds = append(in.Seeds, BrokerInspection{ID: -1, Addr: addr, Err: err})
 		switch {
 		case err != nil:
 		case l == nil:
-			l = found
+			l, at = found, addr
 		default:
 			found.Close()
 		}
@@ -91,13 +92,13 @@ func Inspect(ctx context.Context, o Options, topics []string) (*Inspection, erro
 		return in, errors.Join(ctx.Err(), errors.New("kafka: no broker can be reached"))
 	}
 	defer l.Close()
-	if err := in.ask(ctx, s, l, topics); err != nil {
+	if err := in.ask(ctx, s, l, at, topics); err != nil {
 		return in, errors.Join(ctx.Err(), err)
 	}
 	return in, nil
 }
 
-func (in *Inspection) ask(ctx context.Context, s *settings, l *conn.Link, topics []string) error {
+func (in *Inspection) ask(ctx context.Context, s *settings, l *conn.Link, addr string, topics []string) error {
 	req := sarama.NewMetadataRequest(s.version, topics)
 	if len(topics) == 0 {
 		req.Topics = []string{} // in versions above 0 that means all, and the answer is not used
@@ -105,7 +106,7 @@ func (in *Inspection) ask(ctx context.Context, s *settings, l *conn.Link, topics
 	req.IncludeTopicAuthorizedOperations = true
 	meta, err := l.Broker.GetMetadata(req)
 	if err != nil {
-		return fmt.Errorf("kafka: asking for metadata: %w", err)
+		return s.conn.Explain(l, addr, err)
 	}
 	for _, b := range meta.Brokers {
 		found, err := conn.Dial(ctx, &s.conn, b.Addr(), controlRead, nil)
@@ -233,4 +234,10 @@ func (in *Inspection) configs(s *settings, l *conn.Link) error {
 		}
 	}
 	return nil
+}
+
+// Explain makes one sentence of why the broker at an address cannot be used: what, where and what to do.
+func Explain(o Options, addr string, err error) string {
+	c := conn.Options{TLS: o.TLS, SASL: o.SASL}
+	return c.Explain(nil, addr, err).Error()
 }

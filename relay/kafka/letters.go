@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -52,7 +53,7 @@ func OpenLetters(ctx context.Context, o Options, topic, group string) (*Letters,
 	conf.Metadata.AllowAutoTopicCreation = false
 	l := &Letters{topic: topic, parts: map[int32]sarama.PartitionOffsetManager{}}
 	if l.client, err = sarama.NewClient(s.Brokers, conf); err != nil {
-		return nil, fmt.Errorf("connecting to Kafka: %w", err)
+		return nil, s.conn.Explain(nil, strings.Join(s.Brokers, ","), err)
 	}
 	if l.groups, err = sarama.NewOffsetManagerFromClient(group, l.client); err != nil {
 		return nil, errors.Join(err, l.client.Close())

@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/IBM/sarama"
@@ -33,12 +32,12 @@ func ListTopics(ctx context.Context, o Options) ([]string, error) {
 func listTopics(ctx context.Context, s *settings, addr string) ([]string, error) {
 	l, err := conn.Dial(ctx, &s.conn, addr, controlRead, nil)
 	if err != nil {
-		return nil, errors.New(Explain(s.Options, addr, err))
+		return nil, err
 	}
 	defer l.Close()
 	meta, err := l.Broker.GetMetadata(sarama.NewMetadataRequest(s.version, nil))
 	if err != nil {
-		return nil, fmt.Errorf("asking %s for its topics: %w", addr, err)
+		return nil, s.conn.Explain(l, addr, err)
 	}
 	var names []string
 	for _, t := range meta.Topics {

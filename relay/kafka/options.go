@@ -38,8 +38,9 @@ type Options struct {
 	ClientID string
 	// Version is the newest protocol that is spoken, as "3.7.0"; each connection goes down to what its broker knows. At least 2.1.0.
 	Version string
-	// TLS is nil for plain text. An empty ServerName is filled with the host of each broker.
-	TLS *tls.Config
+	// TLS gives the settings for a host at each connect, so that renewed certificates are picked up; nil, or a nil result, means plain text. An empty
+	// ServerName is filled with the host.
+	TLS func(host string) (*tls.Config, error)
 	// SASL is off while its Mechanism is empty.
 	SASL SASL
 	// Compression is none (also ""), gzip, snappy, lz4 or zstd.

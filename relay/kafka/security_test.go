@@ -49,17 +49,21 @@ func TestTLS(t *testing.T) {
 	defer server.Close()
 	_, brokers := fake(t, kfake.SeedTopics(1, "t"), kfake.TLS(&tls.Config{Certificates: server.TLS.Certificates}))
 	trusted := server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-	h := start(t, brokers, func(o *kafka.Options) { o.TLS = &tls.Config{RootCAs: trusted} })
+	h := start(t, brokers, func(o *kafka.Options) { o.TLS = secured(&tls.Config{RootCAs: trusted}) })
 	h.publish("t", 5, 1000)
 	h.drain(10 * time.Second)
 	if n := h.ackedCount(); n != 1000 {
 		t.Errorf("%d acknowledged", n)
 	}
-	bad := start(t, brokers, func(o *kafka.Options) { o.TLS = &tls.Config{} })
+	bad := start(t, brokers, func(o *kafka.Options) { o.TLS = secured(&tls.Config{}) })
 	bad.publish("t", 5, 10)
 	s := bad.awaitStats("an error", 5*time.Second, func(s kafka.Stats) bool { return s.LastError != nil })
 	var unknown *tls.CertificateVerificationError
 	if !errors.As(s.LastError, &unknown) {
 		t.Errorf("with an unknown certificate: %v", s.LastError)
 	}
+}
+
+func secured(c *tls.Config) func(string) (*tls.Config, error) {
+	return func(string) (*tls.Config, error) { return c, nil }
 }

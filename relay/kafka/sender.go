@@ -198,7 +198,7 @@ func (s *sender) pause(ctx context.Context, err error) bool {
 		return false
 	}
 	p.mu.Lock()
-	if s.lastErr == nil {
+	if s.lastErr == nil || conn.Cause(s.lastErr) != conn.Cause(err) {
 		p.o.Logger.Warn("cannot connect to broker", "broker", s.node.addr, "err", err)
 	}
 	s.lastErr = err

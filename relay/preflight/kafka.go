@@ -116,17 +116,10 @@ func (k *cluster) cluster(in *kafka.Inspection) {
 	}
 	if in.ProducerID != nil {
 		k.add(Failed, "producer id", "the brokers give none: %v", in.ProducerID).do("allow the user idempotent writes, or wait for the brokers to start",
-			fmt.Sprintf("kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation IdempotentWrite --cluster", k.brokers, k.user()))
+			kafka.AllowProducerCommand(k.plan.Kafka.Brokers, k.plan.Kafka.SASL.User))
 		return
 	}
 	k.add(OK, "producer id", "given")
-}
-
-func (k *cluster) user() string {
-	if u := k.plan.Kafka.SASL.User; u != "" {
-		return u
-	}
-	return "<user>"
 }
 
 func (k *cluster) topic(t *kafka.TopicInspection) {

@@ -67,7 +67,7 @@ func TestAClusterThatDemandsALogin(t *testing.T) {
 	o.Kafka = login("wrong")
 	expect(t, run(t, o), "kafka", "broker "+at, preflight.Failed, "refuses the login", "check kafka.sasl.user and kafka.sasl.password")
 	o.Kafka = kafka.Options{Brokers: []string{at}}
-	expect(t, run(t, o), "kafka", "brokers", preflight.Failed, "closes the connection", "kafka.sasl")
+	expect(t, run(t, o), "kafka", "brokers", preflight.Failed, "demands a login on this port", "set kafka.sasl")
 	o.Kafka = login("relay")
 	r := run(t, o)
 	expect(t, r, "kafka", "topic orders", preflight.Failed, "may not write to it", "kafka-acls.sh", "--allow-principal User:relay --operation Write", "--topic orders")

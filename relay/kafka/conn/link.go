@@ -27,8 +27,9 @@ type Options struct {
 	ClientID string
 	// Version is the newest protocol that is spoken; each connection goes down to what its broker knows.
 	Version sarama.KafkaVersion
-	// TLS is nil for plain text. An empty ServerName is filled with the host of each broker.
-	TLS *tls.Config
+	// TLS gives the settings for a host at each connect, so that renewed certificates are picked up; nil, or a nil result, means plain text. An empty
+	// ServerName is filled with the host.
+	TLS func(host string) (*tls.Config, error)
 	// SASL is off while its Mechanism is empty.
 	SASL SASL
 	// Dialer opens connections to brokers; nil is TCP. It must end when ctx does.
@@ -45,17 +46,21 @@ type Link struct {
 	conn net.Conn
 	dead bool
 	undo func() bool
+
+	socket   *socket // nil before the connection stands
+	password string  // what it logged in with
+	answered bool    // Dial succeeded: the broker has told its versions
 }
 
 // Dial opens a link and waits until it can be used, a few seconds at most. The link is cut when ctx ends. Single reads and writes on it take read
-// at most. opened, which may be nil, gets the link before it can be used, to cut it.
+// at most. opened, which may be nil, gets the link before it can be used, to cut it. The error is an [Error].
 func Dial(ctx context.Context, o *Options, addr string, read time.Duration, opened func(*Link)) (*Link, error) {
+	l := &Link{Broker: sarama.NewBroker(addr)}
 	conf, err := o.Sarama(ctx, read)
 	if err != nil {
-		return nil, err
+		return nil, o.Explain(l, addr, err)
 	}
-	l := &Link{Broker: sarama.NewBroker(addr)}
-	conf.Net.Proxy.Enable = true
+	l.password = conf.Net.SASL.Password
 	conf.Net.Proxy.Dialer = dialer(func(network, addr string) (net.Conn, error) { return l.open(ctx, o, network, addr) })
 	l.undo = context.AfterFunc(ctx, l.Cut)
 	limit := time.AfterFunc(connectTimeout, l.Cut)
@@ -65,7 +70,7 @@ func Dial(ctx context.Context, o *Options, addr string, read time.Duration, open
 	}
 	if err := l.Broker.Open(conf); err != nil {
 		l.Close()
-		return nil, err
+		return nil, o.Explain(l, addr, err)
 	}
 	ok, err := l.Broker.Connected()
 	if l.Dead() {
@@ -77,35 +82,39 @@ func Dial(ctx context.Context, o *Options, addr string, read time.Duration, open
 		if err == nil {
 			err = sarama.ErrNotConnected
 		}
-		return nil, err
+		return nil, o.Explain(l, addr, err)
 	}
+	l.answered = true
 	return l, nil
 }
-
-// dialer lets a function be sarama's proxy dialer.
-type dialer func(network, addr string) (net.Conn, error)
-
-// Dial implements proxy.Dialer.
-func (d dialer) Dial(network, addr string) (net.Conn, error) { return d(network, addr) }
 
 func (l *Link) open(ctx context.Context, o *Options, network, addr string) (net.Conn, error) {
 	if l.Dead() {
 		return nil, ErrCut
 	}
-	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
+	limited, cancel := context.WithTimeout(ctx, DialTimeout)
 	defer cancel()
-	conn, err := o.dial(ctx, network, addr)
+	conn, err := o.dial(limited, network, addr)
 	if err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.dead {
+		l.mu.Unlock()
 		_ = conn.Close()
 		return nil, ErrCut
 	}
 	l.conn = conn
-	return conn, nil
+	l.mu.Unlock()
+	secured, err := o.secure(ctx, conn, addr)
+	l.mu.Lock()
+	l.socket = secured
+	l.mu.Unlock()
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return secured, nil
 }
 
 // Cut closes the connection at once. Every call on the broker and every callback ends with an error. It may be called from anywhere,

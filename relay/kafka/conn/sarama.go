@@ -2,7 +2,6 @@ package conn
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -24,12 +23,10 @@ func (o *Options) Sarama(ctx context.Context, read time.Duration) (*sarama.Confi
 	c.Net.ReadTimeout = read
 	c.Net.WriteTimeout = read
 	c.MetricRegistry = noMetrics{}
-	if o.TLS != nil {
-		c.Net.TLS.Enable = true
-		c.Net.TLS.Config = o.TLS
-	}
+	c.Net.Proxy.Enable = true
+	c.Net.Proxy.Dialer = o.plainDialer(ctx)
 	if err := o.SASL.apply(ctx, c); err != nil {
-		return nil, fmt.Errorf("kafka: credentials: %w", err)
+		return nil, &settingError{what: "the secret", key: "kafka.sasl.password_file and kafka.sasl.password_command", err: err}
 	}
 	return c, nil
 }

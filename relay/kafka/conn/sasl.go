@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/IBM/sarama"
 )
+
+const oauthBearer = "oauthbearer"
 
 // SASL says how to authenticate to brokers.
 type SASL struct {
@@ -27,7 +30,7 @@ func (s SASL) Validate() error {
 		if s.User == "" {
 			return fmt.Errorf("kafka: SASL %s needs a user", s.Mechanism)
 		}
-	case "oauthbearer":
+	case oauthBearer:
 	default:
 		return fmt.Errorf("kafka: SASL mechanism %q is not one of plain, scram-sha-256, scram-sha-512, oauthbearer", s.Mechanism)
 	}
@@ -57,9 +60,9 @@ func (s SASL) apply(ctx context.Context, c *sarama.Config) error {
 	switch s.Mechanism {
 	case "plain":
 		sasl.Mechanism = sarama.SASLTypePlaintext
-	case "oauthbearer":
+	case oauthBearer:
 		sasl.Mechanism = sarama.SASLTypeOAuth
-		sasl.TokenProvider = token{ctx, s.Secret}
+		sasl.TokenProvider = newToken(ctx, s.Secret, secret)
 	case "scram-sha-256":
 		sasl.Mechanism = sarama.SASLTypeSCRAMSHA256
 		sasl.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return newSCRAM256() }
@@ -70,14 +73,24 @@ func (s SASL) apply(ctx context.Context, c *sarama.Config) error {
 	return nil
 }
 
-// token reads the secret for each authentication, also for the repeated ones of a long connection.
+// token gives the secret that was read for the connection, and reads it anew for the repeated authentications of a long one.
 type token struct {
 	ctx    context.Context
 	secret func(context.Context) (string, error)
+	first  atomic.Pointer[string]
+}
+
+func newToken(ctx context.Context, secret func(context.Context) (string, error), first string) *token {
+	t := &token{ctx: ctx, secret: secret}
+	t.first.Store(&first)
+	return t
 }
 
 // Token implements sarama.AccessTokenProvider.
-func (t token) Token() (*sarama.AccessToken, error) {
+func (t *token) Token() (*sarama.AccessToken, error) {
+	if s := t.first.Swap(nil); s != nil {
+		return &sarama.AccessToken{Token: *s}, nil
+	}
 	s, err := t.secret(t.ctx)
 	if err != nil {
 		return nil, err

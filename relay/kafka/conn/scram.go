@@ -28,6 +28,11 @@ type scram struct {
 	done                  bool
 }
 
+// serverError is the refusal of a server in the exchange itself (RFC 5802, section 7). Kafka's brokers refuse with a code instead.
+type serverError struct{ code string }
+
+func (e *serverError) Error() string { return fmt.Sprintf("SCRAM: server says %q", e.code) }
+
 const (
 	scramMinIterations = 4096
 	scramMaxIterations = 1 << 20
@@ -81,7 +86,7 @@ func (s *scram) first() string {
 func (s *scram) final(challenge string) (string, error) {
 	f := attributes(challenge)
 	if e := f["e"]; e != "" {
-		return "", fmt.Errorf("SCRAM: server says %q", e)
+		return "", &serverError{e}
 	}
 	if !strings.HasPrefix(f["r"], s.nonce) || len(f["r"]) == len(s.nonce) {
 		return "", errors.New("SCRAM: the server's nonce does not continue ours")
@@ -114,7 +119,7 @@ func (s *scram) final(challenge string) (string, error) {
 func (s *scram) verify(challenge string) error {
 	f := attributes(challenge)
 	if e := f["e"]; e != "" {
-		return fmt.Errorf("SCRAM: server says %q", e)
+		return &serverError{e}
 	}
 	signature, err := base64.StdEncoding.DecodeString(f["v"])
 	if err != nil || !hmac.Equal(signature, s.serverSignature) {
