@@ -25,5 +25,5 @@
 //
 // Verbs of a MySQL and of each k.Broker(1..n): Stop, Kill, Pause, Resume, Start, Restart
 // (same data, same ports), Close. A MySQL takes SetArgs and a broker SetProperties for
-// the next start. A proxy has Cut, CutAfter, Freeze, Thaw, Delay, Refuse, Stats.
+// the next start. A proxy has Cut, CutAfter, Freeze, Thaw, Mute, Unmute, Delay, Refuse, Stats.
 package sandbox

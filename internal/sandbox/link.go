@@ -77,6 +77,7 @@ func (l *link) copy(dst, src net.Conn, count *atomic.Int64, toClient bool) {
 	var reader sync.WaitGroup
 	reader.Go(func() { l.read(src, queue) }) // ends when src does or the link is closed
 	defer reader.Wait()
+	holed := false
 	for c := range queue {
 		if !l.wait(c.due) || !l.proxy.gate.wait(l.ended) {
 			l.close()
@@ -87,6 +88,9 @@ func (l *link) copy(dst, src net.Conn, count *atomic.Int64, toClient bool) {
 				_ = tcp.CloseWrite()
 			}
 			return
+		}
+		if holed = holed || toClient && l.proxy.mute.Load(); holed {
+			continue // nothing may pass behind a hole
 		}
 		var cut chan struct{}
 		if toClient {

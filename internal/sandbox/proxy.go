@@ -14,6 +14,7 @@ type Proxy struct {
 	listener net.Listener
 	gate     gate
 	delay    atomic.Int64 // nanoseconds
+	mute     atomic.Bool
 
 	accepted, refused, toServer, toClient atomic.Int64
 
@@ -88,6 +89,15 @@ func (p *Proxy) Freeze() { p.gate.shut() }
 
 // Thaw ends Freeze; what was held back is handed on.
 func (p *Proxy) Thaw() { p.gate.open() }
+
+// Mute throws away what the server sends while all that clients send goes on to it: answers are lost, until Unmute.
+func (p *Proxy) Mute() { p.mute.Store(true) }
+
+// Unmute ends Mute and closes all connections, since streams have holes.
+func (p *Proxy) Unmute() {
+	p.mute.Store(false)
+	p.Cut()
+}
 
 // Delay makes each byte arrive d later, in both directions, without lowering throughput: a
 // round trip takes 2d longer. It holds for bytes that the proxy reads from now on.

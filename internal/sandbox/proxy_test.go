@@ -95,6 +95,26 @@ func TestProxyCutEndsConnectionsAndTakesNewOnes(t *testing.T) {
 	roundTrip(t, dial(t, p.Addr()), "three")
 }
 
+func TestProxyMuteLosesAnswersOnly(t *testing.T) {
+	t.Parallel()
+	p := sandbox.RunProxy(t, echo(t))
+	c := dial(t, p.Addr())
+	roundTrip(t, c, "before")
+	p.Mute()
+	if _, err := io.WriteString(c, "lost"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the server has got what was sent", func() bool { return p.Stats().ToServer == int64(len("beforelost")) })
+	p.Unmute()
+	if got, err := io.ReadAll(c); len(got) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %q, %v; want the end of the connection alone", got, err)
+	}
+	if got := p.Stats().ToClient; got != int64(len("before")) {
+		t.Errorf("%d bytes were handed to clients, want %d", got, len("before"))
+	}
+	roundTrip(t, dial(t, p.Addr()), "after")
+}
+
 func TestProxyCutAfterLetsExactlySoManyBytesPass(t *testing.T) {
 	t.Parallel()
 	p := sandbox.RunProxy(t, echo(t))

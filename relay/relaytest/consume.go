@@ -280,7 +280,7 @@ func isAbort(batch *sarama.RecordBatch) bool {
 }
 
 func (r *partitionReader) deliverBatch(batch *sarama.RecordBatch) error {
-	m := Message{Topic: r.topic, Partition: r.partition}
+	m := Message{Topic: r.topic, Partition: r.partition, Producer: batch.ProducerID}
 	for _, record := range batch.Records {
 		m.Offset = batch.FirstOffset + record.OffsetDelta
 		if m.Offset < r.next {

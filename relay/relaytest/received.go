@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"hash/maphash"
+	"slices"
 )
 
 // Received tells of a message. The messages of one partition come in the order of their offsets. Nothing of m is kept.
 func (v *Validator) Received(m Message) {
 	v.received++
 	topic := number(v.topics, m.Topic)
-	part := v.partition(place{topic, m.Partition})
+	part := v.partition(place{topic, m.Partition}, m.Topic)
 	where := at{m}
 	if m.Offset <= part.last {
 		v.faults.add(Stream, "%v comes after offset %d", where, part.last)
@@ -46,17 +47,21 @@ func (v *Validator) Received(m Message) {
 		r.partition = m.Partition
 	}
 	if r.key != noKey {
-		v.checkOrder(r, id, m, isFirst)
-		v.checkReplay(row, part, m, isFirst)
+		v.checkOrder(r, part, id, m, isFirst)
+		if v.o.ByProducer {
+			v.checkProducer(row, part, m, isFirst)
+		} else {
+			v.checkReplay(row, part, m, isFirst)
+		}
 	} else if !isFirst && v.o.Restarts == 0 {
 		v.faults.add(Replay, "%v: id %q again, without a restart", where, id)
 	}
 }
 
-func (v *Validator) partition(p place) *partitionState {
+func (v *Validator) partition(p place, topic string) *partitionState {
 	s := v.byPlace[p]
 	if s == nil {
-		s = &partitionState{last: -1}
+		s = &partitionState{last: -1, moving: v.o.KeysMove || slices.Contains(v.o.GrownTopics, topic), producers: map[int64]int{}}
 		v.byPlace[p] = s
 	}
 	return s
@@ -129,14 +134,14 @@ func (v *Validator) checkPosition(r *rowState, id []byte, m Message) {
 }
 
 // checkOrder judges the order of first occurrences of a key, and that it stays in one partition.
-func (v *Validator) checkOrder(r *rowState, id []byte, m Message, isFirst bool) {
+func (v *Validator) checkOrder(r *rowState, part *partitionState, id []byte, m Message, isFirst bool) {
 	k := &v.states[r.key]
 	if k.partition < 0 {
 		k.partition = m.Partition
 	}
 	highest := k.highest
 	if m.Partition != k.partition {
-		if !v.o.KeysMove {
+		if !part.moving {
 			if k.split {
 				return
 			}
@@ -171,7 +176,7 @@ func (v *Validator) checkReplay(row uint32, part *partitionState, m Message, isF
 	r := &v.rows[row]
 	if isFirst {
 		if part.next < len(part.first) {
-			v.faultReplay("%v: id %q is new and comes before the replay has repeated id %q", at{m}, v.id(row), v.id(part.first[part.next]))
+			v.faultReplay(part, "%v: id %q is new and comes before the replay has repeated id %q", at{m}, v.id(row), v.id(part.first[part.next]))
 		}
 		r.index = uint32(len(part.first))
 		part.first = append(part.first, row)
@@ -180,8 +185,8 @@ func (v *Validator) checkReplay(row uint32, part *partitionState, m Message, isF
 	}
 	if r.partition != m.Partition {
 		// In two partitions: reported by checkOrder, or accepted by KeysMove after a restart.
-		if v.o.KeysMove {
-			v.faultReplay("%v: id %q again, after partition %d", at{m}, v.id(row), r.partition)
+		if part.moving {
+			v.faultReplay(part, "%v: id %q again, after partition %d", at{m}, v.id(row), r.partition)
 		}
 		return
 	}
@@ -190,21 +195,56 @@ func (v *Validator) checkReplay(row uint32, part *partitionState, m Message, isF
 	case index < part.next:
 		part.rewinds++
 		if part.rewinds > v.o.Restarts {
-			v.faultReplay("%v: id %q again: replay %d of the partition with %d restarts", at{m}, v.id(row), part.rewinds, v.o.Restarts)
+			v.faultReplay(part, "%v: id %q again: replay %d of the partition with %d restarts", at{m}, v.id(row), part.rewinds, v.o.Restarts)
 		}
 	case index > part.next:
-		v.faultReplay("%v: the replay goes on with id %q and leaves out id %q", at{m}, v.id(row), v.id(part.first[part.next]))
+		v.faultReplay(part, "%v: the replay goes on with id %q and leaves out id %q", at{m}, v.id(row), v.id(part.first[part.next]))
 	}
 	part.next = index + 1
 }
 
-func (v *Validator) faultReplay(format string, args ...any) {
-	if !v.anyDuplicates() {
+// checkProducer follows each producer of the partition by itself.
+func (v *Validator) checkProducer(row uint32, part *partitionState, m Message, isFirst bool) {
+	r := &v.rows[row]
+	next, known := part.producers[m.Producer]
+	if isFirst {
+		if known && next < len(part.first) {
+			v.faultReplay(part, "%v: id %q is new and its producer %d has not repeated id %q", at{m}, v.id(row), m.Producer, v.id(part.first[next]))
+		}
+		r.index = uint32(len(part.first))
+		part.first = append(part.first, row)
+		part.next = len(part.first)
+		part.producers[m.Producer] = part.next
+		return
+	}
+	if r.partition != m.Partition {
+		if part.moving {
+			v.faultReplay(part, "%v: id %q again, after partition %d", at{m}, v.id(row), r.partition)
+		}
+		return
+	}
+	index := int(r.index)
+	switch {
+	case !known:
+		part.rewinds++
+		if part.rewinds > v.o.Restarts {
+			v.faults.add(Replay, "%v: id %q again: replay %d of the partition with %d restarts", at{m}, v.id(row), part.rewinds, v.o.Restarts)
+		}
+	case index < next && !part.moving:
+		v.faults.add(Replay, "%v: id %q again, by the same producer %d", at{m}, v.id(row), m.Producer)
+	case index > next:
+		v.faultReplay(part, "%v: producer %d goes on with id %q and leaves out id %q", at{m}, m.Producer, v.id(row), v.id(part.first[next]))
+	}
+	part.producers[m.Producer] = index + 1
+}
+
+func (v *Validator) faultReplay(part *partitionState, format string, args ...any) {
+	if !v.anyDuplicates(part) {
 		v.faults.add(Replay, format, args...)
 	}
 }
 
 // anyDuplicates tells whether the run had a reason for duplicates of any pattern. A key that moves leaves out its rows where it was.
-func (v *Validator) anyDuplicates() bool {
-	return v.o.Restarts > 0 && (v.o.LateRequests || v.o.KeysMove)
+func (v *Validator) anyDuplicates(part *partitionState) bool {
+	return v.o.Restarts > 0 && (v.o.LateRequests || part.moving)
 }

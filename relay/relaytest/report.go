@@ -140,7 +140,7 @@ func (v *Validator) Report() *Report {
 	}
 	for p, s := range v.byPlace {
 		r.Replays = max(r.Replays, s.rewinds)
-		if s.next < len(s.first) && !v.o.Unfinished && !v.anyDuplicates() {
+		if s.next < len(s.first) && !v.o.Unfinished && !v.anyDuplicates(s) {
 			end.add(Replay, "partition %d ends in a replay before id %q is repeated", p.partition, v.id(s.first[s.next]))
 		}
 	}

@@ -34,6 +34,8 @@ type Message struct {
 	Key       []byte
 	Value     []byte
 	Headers   []Header
+	// Producer is the producer id of the record's batch, -1 for a producer without.
+	Producer int64
 }
 
 // Options say what a run was allowed to do. The zero value is the strictest: no restart, so no duplicate.
@@ -50,6 +52,13 @@ type Options struct {
 	// KeysMove accepts rows of one key in several partitions: for topics that got partitions during the run, and for rules with a partition
 	// column. Order is then judged within each partition, and after a restart any pattern of duplicates is accepted.
 	KeysMove bool
+	// ByProducer judges replays by the producer ids of the messages: after an end of the relay its next producer begins anywhere in what a
+	// partition holds, and from there each producer goes on without a repetition or a gap, whatever another one writes in between. So a request
+	// of a dead relay that arrives late is no fault, and a repetition by one producer is always one. Each producer that begins in the past of
+	// a partition counts as a replay of it.
+	ByProducer bool
+	// GrownTopics are topics that got partitions during the run: KeysMove holds for them alone.
+	GrownTopics []string
 	// PartialTransactions accepts gaps in the numbers of the position header: for transactions with rows that no rule publishes, or with rows
 	// for topics that the validator does not see.
 	PartialTransactions bool
@@ -117,10 +126,13 @@ type place struct {
 
 // partitionState is the replay check of one partition; rows without key take no part in it, since their partition is a matter of chance.
 type partitionState struct {
+	moving  bool     // keys move in its topic
 	first   []uint32 // F: rows by first occurrence
 	next    int      // index in first of what a replay has to repeat next; len(first) outside of a replay
 	rewinds int
 	last    int64 // offset
+	// producers has, with ByProducer, what next is for each producer.
+	producers map[int64]int
 }
 
 // NewValidator makes a Validator.

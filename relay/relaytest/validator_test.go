@@ -296,6 +296,64 @@ func TestNullAndEmptyValuesDiffer(t *testing.T) {
 	}
 }
 
+// by is a log whose rows come from the producers given before them: {1, 5} is row 5 by producer 1.
+func by(rows ...[2]int) *log {
+	l := new(log)
+	for _, r := range rows {
+		m := message(r[1])
+		m.Producer = int64(r[0])
+		l[m.Partition] = append(l[m.Partition], m)
+	}
+	return l
+}
+
+func TestProducersAreFollowedOneByOne(t *testing.T) {
+	t.Parallel()
+	run := func(producer int, rows ...int) (list [][2]int) {
+		for _, n := range rows {
+			list = append(list, [2]int{producer, n})
+		}
+		return list
+	}
+	for _, c := range []struct {
+		name     string
+		log      *log
+		restarts int
+		want     string
+	}{
+		{"one producer", by(run(1, numbers(1, 12)...)...), 0, ""},
+		{"a replay by the next one", by(slices.Concat(run(1, numbers(1, 8)...), run(2, numbers(4, 12)...))...), 1, ""},
+		{"a late request amid the replay", by(slices.Concat(run(1, numbers(1, 6)...), run(2, numbers(4, 5)...), run(1, numbers(7, 9)...), run(2, numbers(6, 12)...))...), 1, ""},
+		{"a late request after the replay", by(slices.Concat(run(1, numbers(1, 6)...), run(2, numbers(4, 12)...), run(1, numbers(7, 9)...))...), 1, ""},
+		{"a replay without a restart", by(slices.Concat(run(1, numbers(1, 12)...), run(2, 12))...), 0, "duplicate outside a replay 1"},
+		{"a repetition by one producer", by(slices.Concat(run(1, numbers(1, 9)...), run(1, numbers(9, 12)...))...), 1, "duplicate outside a replay 1"},
+		{"a replay with a gap", by(slices.Concat(run(1, numbers(1, 9)...), run(2, 4, 7, 8, 9, 10, 11, 12))...), 1, "duplicate outside a replay 1"},
+		{"a replay that ends early", by(slices.Concat(run(1, numbers(1, 9)...), run(2, 5, 6, 7, 8, 10, 11, 12))...), 1, "duplicate outside a replay 1"},
+	} {
+		if got := summary(judge(c.log, relaytest.Options{Restarts: c.restarts, ByProducer: true})); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestGrownTopicsAloneMoveKeys(t *testing.T) {
+	t.Parallel()
+	moved := complete()
+	for i := range moved[0] {
+		if string(moved[0][i].Key) == "c" && i > 3 {
+			moved[0][i].Partition = 1
+			moved[1] = append(moved[1], moved[0][i])
+		}
+	}
+	moved[0] = slices.DeleteFunc(moved[0], func(m relaytest.Message) bool { return m.Partition == 1 })
+	if r := judge(moved, relaytest.Options{ByProducer: true, GrownTopics: []string{topic}}); r.Err() != nil {
+		t.Error(r)
+	}
+	if r := judge(moved, relaytest.Options{ByProducer: true, GrownTopics: []string{"another"}}); summary(r) != "key on two partitions 1" {
+		t.Error(r)
+	}
+}
+
 func TestKeysMoveOnlyWhereTheRunSaysSo(t *testing.T) {
 	t.Parallel()
 	l := complete()
