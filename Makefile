@@ -8,6 +8,8 @@ GO        ?= go
 FUZZTIME  ?= 20s
 KILLS     ?= 200
 ROUNDS    ?= 20
+MINUTES   ?= 30
+DELIVERY  ?= at-least-once
 TRANSACTIONS ?= 1000
 ROWS      ?= 200000
 DOCUMENTS ?= 100000
@@ -80,6 +82,10 @@ crash: ## Kill the relay at random moments under load and judge every row [KILLS
 .PHONY: faults
 faults: ## Kill, freeze and cut off the servers under load and judge every row [ROUNDS=20 SEED=1]
 	$(GO) run ./internal/e2e/cmd/campaign faults -rounds $(ROUNDS) -seed $(SEED)
+
+.PHONY: chaos
+chaos: ## Disturb three brokers, MySQL, the network and the relay at random under load and judge every row [MINUTES=30 SEED=1 DELIVERY=exactly-once STANDBY=1]
+	$(GO) run ./internal/e2e/cmd/campaign chaos -minutes $(MINUTES) -seed $(SEED) -delivery $(DELIVERY) $(if $(STANDBY),-standby)
 
 .PHONY: xa
 xa: ## Run XA transactions amid ends of the relay and of MySQL and judge every row [TRANSACTIONS=1000 SEED=1 MYSQL=8.0]

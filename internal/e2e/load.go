@@ -25,6 +25,14 @@ type Load struct {
 	Rate int
 	// MaxRows is the largest number of outbox rows in a transaction. Default 1. Larger ones spread over keys and tables.
 	MaxRows int
+	// Skewed makes most transactions small: the larger, the rarer.
+	Skewed bool
+	// LargeEvery makes every n-th transaction of a worker one of LargeRows rows. 0 means none.
+	LargeEvery, LargeRows int
+	// HotShare is the percentage of rows whose key is the worker's first one.
+	HotShare int
+	// ForeignRows is the largest number of further rows of the business table in a transaction.
+	ForeignRows int
 	// RollbackEvery makes every n-th transaction of a worker roll back. Default 10.
 	RollbackEvery int
 }
@@ -80,7 +88,7 @@ func (s *Site) StartLoad(l Load) (*Running, error) {
 	r := &Running{stop: make(chan struct{}), begin: time.Now(), db: db}
 	r.db.SetMaxIdleConns(l.Workers)
 	for w := range l.Workers {
-		worker := &worker{l: l, number: w, run: rand.Uint32(), random: rand.New(rand.NewPCG(l.Seed, uint64(w)))}
+		worker := &worker{l: l, number: w, run: rand.Uint32(), seqs: map[string]int{}, random: rand.New(rand.NewPCG(l.Seed, uint64(w)))}
 		r.wg.Go(func() { worker.work(r) }) // stopped by Stop
 	}
 	return r, nil
@@ -114,6 +122,8 @@ type worker struct {
 	number int
 	run    uint32 // makes keys of idempotency unique over loads
 	count  int
+	ended  int // transactions
+	seqs   map[string]int
 	random *rand.Rand
 }
 
@@ -128,7 +138,8 @@ func (w *worker) work(r *Running) {
 			return
 		case <-time.After(pace.wait()):
 		}
-		rollback := (w.count+1)%w.l.RollbackEvery == 0
+		w.ended++
+		rollback := w.ended%w.l.RollbackEvery == 0
 		statement := w.transaction(rollback)
 		ctx, cancel := context.WithTimeout(context.Background(), statementTimeout)
 		_, err := r.db.ExecContext(ctx, statement)
@@ -164,13 +175,15 @@ func (w *worker) recover(r *Running, err error) bool {
 
 // transaction is one round trip: a business row, its outbox rows, and the end.
 func (w *worker) transaction(rollback bool) string {
-	rows := 1
-	if w.l.MaxRows > 1 {
-		rows += w.random.IntN(w.l.MaxRows)
-	}
+	rows := w.size()
 	var b strings.Builder
 	customer := w.key()
 	fmt.Fprintf(&b, "BEGIN; INSERT INTO orders (customer, amount) VALUES ('%s', %d.%02d)", customer, w.random.IntN(1000), w.random.IntN(100))
+	if w.l.ForeignRows > 0 {
+		for range w.random.IntN(w.l.ForeignRows + 1) {
+			fmt.Fprintf(&b, ", ('%s', %d)", customer, w.random.IntN(1000))
+		}
+	}
 	table := ""
 	for i := range rows {
 		kind := kinds[w.random.IntN(len(kinds))]
@@ -189,8 +202,9 @@ func (w *worker) transaction(rollback bool) string {
 			b.WriteString(", ")
 		}
 		table = next
-		fmt.Fprintf(&b, `('%s', '%s', '%sChanged', '{"n": %d, "rolledBack": %t, "note": "grün — ✓", "lines": [{"sku": "A%d", "price": 12.50}, null, 1e3], "weight": %g}', '%08x-%d-%d')`,
-			kind, customer, kind, w.count, rollback, w.random.IntN(1e6), w.random.Float64(), w.run, w.number, w.count)
+		w.seqs[kind+customer]++
+		fmt.Fprintf(&b, `('%s', '%s', '%sChanged', '{"n": %d, "seq": %d, "rolledBack": %t, "note": "grün — ✓", "lines": [{"sku": "A%d", "price": 12.50}, null, 1e3], "weight": %g}', '%08x-%d-%d')`,
+			kind, customer, kind, w.count, w.seqs[kind+customer], rollback, w.random.IntN(1e6), w.random.Float64(), w.run, w.number, w.count)
 	}
 	if rollback {
 		b.WriteString("; ROLLBACK")
@@ -200,9 +214,26 @@ func (w *worker) transaction(rollback bool) string {
 	return b.String()
 }
 
+// size is the number of outbox rows of the next transaction.
+func (w *worker) size() int {
+	switch {
+	case w.l.LargeEvery > 0 && w.ended%w.l.LargeEvery == 0:
+		return w.l.LargeRows
+	case w.l.MaxRows <= 1:
+		return 1
+	case w.l.Skewed:
+		x := w.random.Float64()
+		return 1 + int(float64(w.l.MaxRows)*x*x*x*x*x*x)
+	}
+	return 1 + w.random.IntN(w.l.MaxRows)
+}
+
 // key is one that no other worker writes.
 func (w *worker) key() string {
 	own := max(1, (w.l.Keys-w.number+w.l.Workers-1)/w.l.Workers)
+	if w.l.HotShare > 0 && w.random.IntN(100) < w.l.HotShare {
+		own = 1
+	}
 	return fmt.Sprintf("customer-%d", w.number+w.l.Workers*w.random.IntN(own))
 }
 

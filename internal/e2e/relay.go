@@ -97,8 +97,15 @@ func (s *Site) config(checkpoint string) string {
 	fmt.Fprintf(&b, "  - {table: %s.orders_outbox, preset: outbox, topic: \"%s.order\", when: {aggregate_type: [order]}}\n", database, s.Name)
 	fmt.Fprintf(&b, "  - {table: %s.orders_outbox, preset: outbox, topic: \"%s.{aggregate_type}\"}\n", database, s.Name)
 	fmt.Fprintf(&b, "  - {table: %s.shipments_outbox, preset: outbox, topic: \"%s.shipment\"}\n", database, s.Name)
-	fmt.Fprintf(&b, "kafka: {brokers: [%s]}\ncheckpoint: {path: %q", `"`+strings.Join(s.o.Kafka.Addrs(), `", "`)+`"`, checkpoint)
-	if s.o.MySQLStore {
+	fmt.Fprintf(&b, "kafka: {brokers: [%s]", `"`+strings.Join(s.o.Kafka.Addrs(), `", "`)+`"`)
+	if s.o.ExactlyOnce {
+		b.WriteString(", delivery: exactly-once")
+	}
+	fmt.Fprintf(&b, "}\ncheckpoint: {path: %q", checkpoint)
+	switch {
+	case s.o.ExactlyOnce:
+		b.WriteString(", store: kafka")
+	case s.o.MySQLStore:
 		b.WriteString(", store: mysql")
 	}
 	if s.o.SaveInterval > 0 {

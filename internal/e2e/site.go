@@ -35,6 +35,8 @@ type SiteOptions struct {
 	SaveInterval time.Duration
 	// MySQLStore keeps the checkpoint in a table on the source.
 	MySQLStore bool
+	// ExactlyOnce publishes in Kafka's transactions, with the checkpoint in Kafka; Consume and Judge then read what is committed.
+	ExactlyOnce bool
 	// Config is YAML that is added to the relay's configuration, at its top level.
 	Config string
 	// NoTopics leaves the topics uncreated, for tests of missing ones.
@@ -58,6 +60,7 @@ type Site struct {
 
 	mu     sync.Mutex
 	relays []*Relay
+	keep   bool
 }
 
 // outboxColumns are what the preset needs and a usual table has.
@@ -149,6 +152,9 @@ func (s *Site) Executed(ctx context.Context) (string, error) {
 	return strings.ReplaceAll(set, "\n", ""), nil
 }
 
+// Keep leaves the folder where it is at Close.
+func (s *Site) Keep() { s.keep = true }
+
 // Close kills the relays that still run, drops the database if the server answers, and removes the folder.
 func (s *Site) Close() error {
 	for _, r := range s.all() {
@@ -159,6 +165,9 @@ func (s *Site) Close() error {
 		defer cancel()
 		_, _ = s.DB.ExecContext(ctx, "DROP DATABASE "+s.Database()) // the server may be gone by now
 		s.DB.Close()
+	}
+	if s.keep {
+		return nil
 	}
 	return os.RemoveAll(s.Dir)
 }
@@ -259,11 +268,8 @@ func InsertStatement(r Row) string {
 // Judge compares the tables with the topics. It is to be called when the load has ended and the relay has caught up.
 func (s *Site) Judge(ctx context.Context, o relaytest.Options) (*relaytest.Report, error) {
 	v := relaytest.NewValidator(o)
-	for _, table := range []string{"orders_outbox", "shipments_outbox"} {
-		q := relaytest.OutboxQuery{Table: table, TopicPrefix: s.Name + "."}
-		if _, err := relaytest.ReadOutbox(ctx, s.DB, q, v); err != nil {
-			return nil, err
-		}
+	if err := s.ReadOracle(ctx, v); err != nil {
+		return nil, err
 	}
 	err := s.Consume(ctx, func(m relaytest.Message) error {
 		v.Received(m)
@@ -275,7 +281,18 @@ func (s *Site) Judge(ctx context.Context, o relaytest.Options) (*relaytest.Repor
 	return v.Report(), nil
 }
 
+// ReadOracle tells v of all committed rows.
+func (s *Site) ReadOracle(ctx context.Context, v *relaytest.Validator) error {
+	for _, table := range []string{"orders_outbox", "shipments_outbox"} {
+		q := relaytest.OutboxQuery{Table: table, TopicPrefix: s.Name + "."}
+		if _, err := relaytest.ReadOutbox(ctx, s.DB, q, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Consume reads the site's topics to their end.
 func (s *Site) Consume(ctx context.Context, receive func(relaytest.Message) error) error {
-	return relaytest.Consume(ctx, relaytest.ConsumeOptions{Brokers: s.o.Kafka.Addrs(), Topics: s.Topics()}, receive)
+	return relaytest.Consume(ctx, relaytest.ConsumeOptions{Brokers: s.o.Kafka.Addrs(), Topics: s.Topics(), ReadCommitted: s.o.ExactlyOnce}, receive)
 }

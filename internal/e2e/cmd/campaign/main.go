@@ -2,6 +2,7 @@
 //
 //	campaign crash  -kills 200 -seed 1     kill -9 of the relay under load
 //	campaign faults -rounds 20 -seed 1     kills and freezes of MySQL and Kafka, cut connections
+//	campaign chaos -minutes 30 -seed 1     all of it at random on three brokers, one or two faults at a time
 //	campaign xa -transactions 1000 -seed 1 XA transactions of all shapes, amid ends of the relay and of MySQL
 //
 // It starts its own servers, prints a table of figures at the end, and exits 1 when the promise was broken.
@@ -14,7 +15,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
+	"time"
 
 	"outbox-relay/internal/e2e"
 	"outbox-relay/internal/sandbox"
@@ -34,8 +38,8 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) == 0 || args[0] != "crash" && args[0] != "faults" && args[0] != "xa" {
-		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-servers] | faults [-rounds n] [-only name] | xa [-transactions n] [-gentle]; crash and faults: [-rate n] [-max-rows n]; all: [-seed n] [-race] [-mysql version]")
+	if len(args) == 0 || !slices.Contains([]string{"crash", "faults", "chaos", "xa"}, args[0]) {
+		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-servers] | faults [-rounds n] [-only name] | chaos [-minutes n] [-delivery mode] [-standby] [-mysql-store] [-only names] | xa [-transactions n] [-gentle]; crash and faults: [-rate n] [-max-rows n]; all: [-seed n] [-race] [-mysql version]")
 		return flag.ErrHelp
 	}
 	flags := flag.NewFlagSet("campaign "+args[0], flag.ContinueOnError)
@@ -44,7 +48,11 @@ func run(ctx context.Context, args []string) error {
 	rounds := flags.Int("rounds", 20, "how often each fault is made (faults)")
 	transactions := flags.Int("transactions", 1000, "number of XA transactions (xa)")
 	gentle := flags.Bool("gentle", false, "the relay is stopped and never killed (xa)")
-	only := flags.String("only", "", "a single fault by its name (faults)")
+	only := flags.String("only", "", "a single fault by its name (faults), or several with commas between (chaos)")
+	minutes := flags.Float64("minutes", 30, "length (chaos)")
+	delivery := flags.String("delivery", "at-least-once", "kafka.delivery of the relay: at-least-once or exactly-once (chaos)")
+	standby := flags.Bool("standby", false, "run a second relay that stands by (chaos)")
+	mysqlStore := flags.Bool("mysql-store", false, "keep the checkpoint on the source (chaos)")
 	rate := flags.Int("rate", 600, "transactions per second")
 	rows := flags.Int("max-rows", 1, "outbox rows of a transaction at most")
 	seed := flags.Uint64("seed", 1, "seed of the moments and of the load")
@@ -64,7 +72,12 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer m.Close()
-	k, err := sandbox.StartKafka(ctx, sandbox.KafkaOptions{Progress: say})
+	kafka := sandbox.KafkaOptions{Progress: say}
+	if args[0] == "chaos" {
+		kafka = e2e.ChaosKafka
+		kafka.Progress = say
+	}
+	k, err := sandbox.StartKafka(ctx, kafka)
 	if err != nil {
 		return err
 	}
@@ -79,6 +92,13 @@ func run(ctx context.Context, args []string) error {
 		result, err = e2e.Crash(ctx, e2e.CrashOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Kills: *kills, Servers: *servers, Seed: *seed, Load: load, Progress: say})
 	case "faults":
 		result, err = e2e.Faults(ctx, e2e.FaultsOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Rounds: *rounds, Only: *only, Seed: *seed, Load: load, Progress: say})
+	case "chaos":
+		o := e2e.ChaosOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Duration: time.Duration(*minutes * float64(time.Minute)), Seed: *seed,
+			ExactlyOnce: *delivery == "exactly-once", Standby: *standby, MySQLStore: *mysqlStore, Progress: say}
+		if *only != "" {
+			o.Only = strings.Split(*only, ",")
+		}
+		result, err = e2e.Chaos(ctx, o)
 	default:
 		result, err = e2e.XA(ctx, e2e.XAOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Transactions: *transactions, Seed: *seed, Gentle: *gentle, Progress: say})
 	}
