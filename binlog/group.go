@@ -25,10 +25,9 @@ type tableMap struct {
 }
 
 // begin starts a group. Whatever a cut connection left behind is dropped: the server sends the whole group again.
-func (g *group) begin(id gtid.GTID, commitMicros int64, sbr bool) {
-	rows := g.rows
-	rows.reset()
-	*g = group{open: true, gtid: id, commitMicros: commitMicros, mayHaveSBR: sbr, rows: rows, maps: g.maps[:0]}
+func (g *group) begin(h *event.GTID) {
+	g.drop()
+	g.open, g.gtid, g.commitMicros, g.mayHaveSBR = true, h.GTID, int64(h.OriginalCommit), h.MayHaveStatements
 }
 
 // drop forgets an unfinished group.

@@ -78,6 +78,11 @@ func (p *packets) fill(n int) error {
 	if p.w-p.r >= n {
 		return nil
 	}
+	return p.receive(n)
+}
+
+// receive reads until n unread bytes are there.
+func (p *packets) receive(n int) error {
 	switch {
 	case p.r == p.w:
 		p.r, p.w = 0, 0
@@ -105,62 +110,58 @@ func (p *packets) fill(n int) error {
 	return nil
 }
 
-// next returns the next event. It blocks until the event is there, the silence limit passes or the connection is closed.
+// next puts the next event into ev. It blocks until the event is there, the silence limit passes or the connection is closed.
 // A server error packet becomes a *serverError, an EOF packet io.EOF.
-func (p *packets) next() (raw, error) {
+func (p *packets) next(ev *raw) error {
 	if p.big.left > 0 {
-		return raw{}, fmt.Errorf("%w: the event before was not consumed", errCorrupt)
+		return fmt.Errorf("%w: the event before was not consumed", errCorrupt)
 	}
 	if err := p.fill(packetHead); err != nil {
-		return raw{}, err
+		return err
 	}
 	n, err := p.packetHeader()
 	if err != nil {
-		return raw{}, err
+		return err
 	}
 	if n == 0 {
-		return raw{}, fmt.Errorf("%w: empty packet", errCorrupt)
+		return fmt.Errorf("%w: empty packet", errCorrupt)
 	}
 	if status := p.buf[p.r+4]; status != 0 {
-		return raw{}, p.endPacket(status, n)
+		return p.endPacket(status, n)
 	}
 	if n < 1+headerSize {
-		return raw{}, fmt.Errorf("%w: packet of %d bytes holds no event header", errCorrupt, n)
+		return fmt.Errorf("%w: packet of %d bytes holds no event header", errCorrupt, n)
 	}
 	if n == maxPacket || n+4 > len(p.buf) {
-		return p.startBig(n)
+		return p.startBig(ev, n)
 	}
 	if err := p.fill(4 + n); err != nil {
-		return raw{}, err
+		return err
 	}
-	ev := p.buf[p.r+packetHead : p.r+4+n]
+	whole := p.buf[p.r+packetHead : p.r+4+n]
 	p.r += 4 + n
-	h, err := event.ParseHeader(ev)
-	if err != nil {
-		return raw{}, fmt.Errorf("%w: %w", errCorrupt, err)
+	if err := ev.Header.Parse(whole); err != nil {
+		return fmt.Errorf("%w: %w", errCorrupt, err)
 	}
-	if int(h.Size) != len(ev) {
-		return raw{}, fmt.Errorf("%w: event says %d bytes, packet holds %d", errCorrupt, h.Size, len(ev))
+	if int(ev.Size) != len(whole) {
+		return fmt.Errorf("%w: event says %d bytes, packet holds %d", errCorrupt, ev.Size, len(whole))
 	}
-	crc := p.crc
-	if h.Type == event.TypeFormatDescription {
+	ev.Big = nil
+	if ev.Type == event.TypeFormatDescription {
 		// It tells its own algorithm in the byte before its CRC; its layout does not depend on the setting.
-		if len(ev) < headerSize+5 {
-			return raw{}, fmt.Errorf("%w: format description of %d bytes", errCorrupt, len(ev))
+		if len(whole) < headerSize+5 {
+			return fmt.Errorf("%w: format description of %d bytes", errCorrupt, len(whole))
 		}
-		p.crc = ev[len(ev)-5] == 1
-		if p.crc && !event.VerifyChecksum(ev) {
-			return raw{}, fmt.Errorf("%w: checksum of %s", errCorrupt, h.Type)
-		}
-		return raw{Header: h, Body: ev[headerSize : len(ev)-4]}, nil // the last 4 bytes are there whatever the algorithm
+		p.crc = whole[len(whole)-5] == 1
+	} else if !p.crc {
+		ev.Body = whole[headerSize:]
+		return nil
 	}
-	if !crc {
-		return raw{Header: h, Body: ev[headerSize:]}, nil
+	if len(whole) < headerSize+4 || p.crc && !event.VerifyChecksum(whole) {
+		return fmt.Errorf("%w: checksum of %s ending at %d", errCorrupt, ev.Type, ev.LogPos)
 	}
-	if len(ev) < headerSize+4 || !event.VerifyChecksum(ev) {
-		return raw{}, fmt.Errorf("%w: checksum of %s ending at %d", errCorrupt, h.Type, h.LogPos)
-	}
-	return raw{Header: h, Body: ev[headerSize : len(ev)-4]}, nil
+	ev.Body = whole[headerSize : len(whole)-4] // the last 4 bytes of a format description are there whatever the algorithm
+	return nil
 }
 
 // packetHeader checks the sequence number of the packet at the read position and returns its length.
@@ -209,14 +210,14 @@ type bigEvent struct {
 }
 
 // startBig consumes the head of a packet of n bytes whose event does not fit the buffer.
-func (p *packets) startBig(n int) (raw, error) {
+func (p *packets) startBig(ev *raw, n int) error {
 	if err := p.fill(packetHead + headerSize); err != nil {
-		return raw{}, err
+		return err
 	}
 	head := p.buf[p.r+packetHead : p.r+packetHead+headerSize]
 	h, err := event.ParseHeader(head)
 	if err != nil {
-		return raw{}, fmt.Errorf("%w: %w", errCorrupt, err)
+		return fmt.Errorf("%w: %w", errCorrupt, err)
 	}
 	p.r += packetHead + headerSize
 	p.big = bigEvent{p: p, packet: n - 1 - headerSize, last: n < maxPacket, left: int(h.Size) - headerSize, sum: crc32.ChecksumIEEE(head)}
@@ -224,9 +225,10 @@ func (p *packets) startBig(n int) (raw, error) {
 		p.big.tail = 4
 	}
 	if p.big.left < p.big.packet || p.big.last && p.big.left != p.big.packet {
-		return raw{}, fmt.Errorf("%w: event says %d bytes, packet holds %d", errCorrupt, h.Size, n-1)
+		return fmt.Errorf("%w: event says %d bytes, packet holds %d", errCorrupt, h.Size, n-1)
 	}
-	return raw{Header: h, Big: &p.big}, nil
+	*ev = raw{Header: h, Big: &p.big}
+	return nil
 }
 
 // Len is the number of body bytes not yet read.

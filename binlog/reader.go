@@ -87,7 +87,9 @@ type Reader struct {
 	told    bool      // the connection has said that it is caught up
 	settled bool      // the connection has given something new: its silence limit is the short one
 
-	seen     *gtid.Set // every group read to its end, prepared XA branches included
+	seen     *gtid.Set  // every group read to its end, prepared XA branches included
+	event    raw        // the one being handled
+	head     event.GTID // of the group read last
 	group    group
 	branches map[event.XABranch]*branch
 	touched  map[event.XABranch]struct{} // if not nil: gathers the branches that were prepared or ended in what was read
@@ -105,6 +107,7 @@ type Reader struct {
 	pendingCount int
 	pendingOwn   int // of them, those that wrote nothing but Options.Own
 	pendingTime  int64
+	closed       int // groups read to their end that the metrics do not know yet
 	tx           Transaction
 	lent         *rowLog // log of a finished XA branch that tx walks
 	// failures counts failed attempts since a transaction was read to its end or the server had nothing to send; corrupt counts those by damaged
@@ -351,7 +354,7 @@ func (r *Reader) disconnect(err error) {
 		return
 	}
 	r.conn.Close()
-	r.metrics.readBytes.Add(float64(r.pk.bytes - r.pk.counted))
+	r.count()
 	r.conn, r.pk = nil, nil
 	r.group.drop()
 	r.metrics.connected.Set(0)

@@ -18,6 +18,10 @@ const (
 
 // query handles the statements that frame a transaction, and judges all others.
 func (r *Reader) query(ev *raw) (*Transaction, error) {
+	if r.group.open && ev.Type == event.TypeQuery && event.IsBegin(ev.Body) {
+		r.group.begun = true
+		return nil, nil
+	}
 	q, err := r.parseQuery(ev)
 	if err != nil {
 		return nil, err

@@ -24,12 +24,12 @@ func (r *Reader) read() (*Transaction, error) {
 		if !r.group.open && r.hasPending() && (r.pendingCount >= maxPending || !r.pk.ready()) {
 			return r.emitStep(), nil
 		}
-		ev, err := r.pk.next()
-		if err != nil {
+		ev := &r.event
+		if err := r.pk.next(ev); err != nil {
 			return nil, err
 		}
 		r.advance(&ev.Header)
-		tx, err := r.handle(&ev)
+		tx, err := r.handle(ev)
 		if tx != nil || err != nil {
 			return tx, err
 		}
@@ -135,8 +135,8 @@ func (r *Reader) inGroup(t event.Type) error {
 }
 
 func (r *Reader) beginGroup(ev *raw) error {
-	g, err := event.ParseGTID(ev.Type, ev.Body, &r.tags)
-	if err != nil {
+	g := &r.head
+	if err := g.Parse(ev.Type, ev.Body, &r.tags); err != nil {
 		return fmt.Errorf("%w: %w", errCorrupt, err)
 	}
 	if g.Anonymous {
@@ -146,7 +146,7 @@ func (r *Reader) beginGroup(ev *raw) error {
 		return r.stop(ReasonUnknownEvent, fmt.Sprintf("transaction %s begins at %s:%d before the one before ended", g.GTID, r.file, r.pos), "report it with this part of the binlog", nil)
 	}
 	r.progress()
-	r.group.begin(g.GTID, int64(g.OriginalCommit), g.MayHaveStatements)
+	r.group.begin(g)
 	r.group.known = r.again && r.seen.Contains(g.GTID)
 	return nil
 }
@@ -370,7 +370,7 @@ func (r *Reader) closeGroup() {
 	r.group.maps = r.group.maps[:0]
 	r.corrupt = 0
 	r.forgive()
-	r.metrics.transactions.Inc()
+	r.closed++
 }
 
 // addPending puts g to the ranges of the next step. The binlog of a server with several sources alternates between few UUIDs, and numbers of
@@ -407,11 +407,18 @@ func (r *Reader) emitStep() *Transaction {
 	t.rows.stop()
 	t.File, t.Position = r.file, r.pos
 	t.CaughtUp = r.caughtUp()
+	r.count()
+	return t
+}
+
+// count tells the metrics what has been read since it was called last.
+func (r *Reader) count() {
 	if r.pk != nil {
 		r.metrics.readBytes.Add(float64(r.pk.bytes - r.pk.counted))
 		r.pk.counted = r.pk.bytes
 	}
-	return t
+	r.metrics.transactions.Add(float64(r.closed))
+	r.closed = 0
 }
 
 func (r *Reader) emitRows(rows *rowLog) *Transaction {

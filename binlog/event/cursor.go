@@ -48,6 +48,13 @@ func (c *cursor) u32() uint32 {
 	return 0
 }
 
+func (c *cursor) u56() uint64 {
+	if b := c.bytes(7); b != nil {
+		return uint64(binary.LittleEndian.Uint32(b)) | uint64(binary.LittleEndian.Uint32(b[3:]))>>8<<32
+	}
+	return 0
+}
+
 func (c *cursor) u64() uint64 {
 	if b := c.bytes(8); b != nil {
 		return binary.LittleEndian.Uint64(b)

@@ -116,6 +116,10 @@ func FuzzBodies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, typ uint8, b []byte) {
 		parseAny(event.Header{Type: event.Type(typ)}, b)
 		event.ParseRowsHeader(event.Type(typ), b)
+		q, err := event.ParseQuery(b)
+		if begin := err == nil && string(q.Text) == "BEGIN"; event.IsBegin(b) != begin {
+			t.Errorf("IsBegin says %v, the statement is %q (%v)", !begin, q.Text, err)
+		}
 	})
 }
 

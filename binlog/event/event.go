@@ -61,22 +61,28 @@ type Header struct {
 // ParseHeader reads the first 19 bytes of b, which may be longer or shorter than the event. It refuses a size that
 // is below the header's own; whether Size fits len(b) is for the caller to decide.
 func ParseHeader(b []byte) (Header, error) {
+	var h Header
+	err := h.Parse(b)
+	return h, err
+}
+
+// Parse is ParseHeader into h. It is for where every event passes by: a header that is put together and then copied makes the processor wait, as
+// it is read in other portions than it was written.
+func (h *Header) Parse(b []byte) error {
 	if len(b) < HeaderSize {
-		return Header{}, errShortHeader
+		return errShortHeader
 	}
 	_ = b[18]
-	h := Header{
-		Timestamp: binary.LittleEndian.Uint32(b),
-		Type:      Type(b[4]),
-		ServerID:  binary.LittleEndian.Uint32(b[5:]),
-		Size:      binary.LittleEndian.Uint32(b[9:]),
-		LogPos:    binary.LittleEndian.Uint32(b[13:]),
-		Flags:     Flags(binary.LittleEndian.Uint16(b[17:])),
-	}
+	h.Timestamp = binary.LittleEndian.Uint32(b)
+	h.Type = Type(b[4])
+	h.ServerID = binary.LittleEndian.Uint32(b[5:])
+	h.Size = binary.LittleEndian.Uint32(b[9:])
+	h.LogPos = binary.LittleEndian.Uint32(b[13:])
+	h.Flags = Flags(binary.LittleEndian.Uint16(b[17:]))
 	if h.Size < HeaderSize {
-		return Header{}, errSmallSize
+		return errSmallSize
 	}
-	return h, nil
+	return nil
 }
 
 var (

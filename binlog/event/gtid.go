@@ -47,13 +47,24 @@ func (t *Tags) intern(b []byte) gtid.Tag {
 // ParseGTID reads the body of a GTID, ANONYMOUS_GTID or GTID_TAGGED event, t being the type. Number and tag of the
 // result are valid, except in an anonymous one. It does not allocate, apart from a tag that is new to tags.
 func ParseGTID(t Type, b []byte, tags *Tags) (GTID, error) {
+	var g GTID
+	if err := g.Parse(t, b, tags); err != nil {
+		return GTID{}, err
+	}
+	return g, nil
+}
+
+// Parse is ParseGTID into g, whose content has no meaning after an error.
+func (g *GTID) Parse(t Type, b []byte, tags *Tags) error {
 	switch t {
 	case TypeGTID, TypeAnonymousGTID:
-		return parseGTID(t, b)
+		return g.parse(t, b)
 	case TypeGTIDTagged:
-		return parseTaggedGTID(b, tags)
+		var err error
+		*g, err = parseTaggedGTID(b, tags)
+		return err
 	}
-	return GTID{}, malformed(t, "is no GTID event")
+	return malformed(t, "is no GTID event")
 }
 
 const (
@@ -61,36 +72,40 @@ const (
 	originalVersionFollows = 1 << 31
 )
 
-// parseGTID reads
+// parse reads
 //
 //	0 u8 flags · 1 uuid · 17 i64 number · 25 u8 = 2: logical clock follows · 26 i64 last committed · 34 i64 sequence number ·
 //	42 u56 immediate commit, bit 55: u56 original commit follows · lenenc transaction length ·
 //	u32 server version, bit 31: u32 original version follows
 //
 // Everything from 25 on is absent on older servers; what comes behind it (the commit group ticket) is skipped.
-func parseGTID(t Type, b []byte) (GTID, error) {
-	if len(b) < 25 {
-		return GTID{}, malformed(t, "%d bytes are too few", len(b))
+func (g *GTID) parse(t Type, b []byte) error {
+	const clockAt, commitAt = 25, 42
+	if len(b) < clockAt {
+		return malformed(t, "%d bytes are too few", len(b))
 	}
-	g := GTID{MayHaveStatements: b[0]&1 != 0, Anonymous: t == TypeAnonymousGTID}
+	*g = GTID{MayHaveStatements: b[0]&1 != 0, Anonymous: t == TypeAnonymousGTID}
 	if !g.Anonymous {
 		copy(g.GTID.UUID[:], b[1:17])
 		g.GTID.Number = int64(binary.LittleEndian.Uint64(b[17:]))
 		if g.GTID.Number < 1 || g.GTID.Number > gtid.MaxNumber {
-			return GTID{}, malformed(t, "number %d", g.GTID.Number)
+			return malformed(t, "number %d", g.GTID.Number)
 		}
 	}
-	c := cursor{b: b[25:]}
-	if len(c.b) == 0 || c.u8() != 2 {
-		return g, nil
+	if len(b) == clockAt || b[clockAt] != 2 {
+		return nil
 	}
-	g.LastCommitted, g.SequenceNumber = int64(c.u64()), int64(c.u64())
+	if len(b) < commitAt {
+		return malformed(t, "cut off at %d bytes", len(b))
+	}
+	g.LastCommitted, g.SequenceNumber = int64(binary.LittleEndian.Uint64(b[26:])), int64(binary.LittleEndian.Uint64(b[34:]))
+	c := cursor{b: b[commitAt:]}
 	if len(c.b) > 0 {
-		g.ImmediateCommit = c.uint(7)
+		g.ImmediateCommit = c.u56()
 		g.OriginalCommit = g.ImmediateCommit
 		if g.ImmediateCommit&originalCommitFollows != 0 {
 			g.ImmediateCommit &^= originalCommitFollows
-			g.OriginalCommit = c.uint(7)
+			g.OriginalCommit = c.u56()
 		}
 	}
 	if len(c.b) > 0 {
@@ -105,9 +120,9 @@ func parseGTID(t Type, b []byte) (GTID, error) {
 		}
 	}
 	if c.bad {
-		return GTID{}, malformed(t, "cut off at %d bytes", len(b))
+		return malformed(t, "cut off at %d bytes", len(b))
 	}
-	return g, nil
+	return nil
 }
 
 // Fields of a GTID_TAGGED message.

@@ -1,6 +1,9 @@
 package event
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // Query is a statement in text form. Its slices alias the body.
 type Query struct {
@@ -28,6 +31,17 @@ func ParseQuery(b []byte) (Query, error) {
 	}
 	q.Text = c.b
 	return q, nil
+}
+
+// IsBegin tells whether the body b of a QUERY is the BEGIN that the server writes, and nothing but its text is looked at. Every
+// transaction has one; ParseQuery and Classify say the same at ten times the cost.
+func IsBegin(b []byte) bool {
+	const postHeader, begin = 13, "BEGIN"
+	if len(b) < postHeader+1+len(begin) {
+		return false
+	}
+	at := len(b) - len(begin) // of the text: behind post-header, status block, database name and its 0
+	return postHeader+int(binary.LittleEndian.Uint16(b[11:]))+int(b[8])+1 == at && string(b[at:]) == begin
 }
 
 // SchemasState says what UpdatedSchemas knows.

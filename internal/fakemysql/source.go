@@ -96,13 +96,15 @@ func (c *conn) Write(p []byte) (int, error) {
 
 // answer takes one packet of the client.
 func (c *conn) answer(b []byte, seq byte) {
-	const comQuery, comBinlogDumpGTID = 0x03, 0x1e
+	const comQuery, comRegisterReplica, comBinlogDumpGTID = 0x03, 0x15, 0x1e
 	switch {
 	case !c.greeted:
 		c.greeted = true
 		c.out = AppendPacket(c.out, seq, okPacket)
 	case b[0] == comQuery:
 		c.out = c.source.query(c.out, seq, string(b[1:]))
+	case b[0] == comRegisterReplica:
+		c.out = AppendPacket(c.out, seq, okPacket)
 	case b[0] == comBinlogDumpGTID:
 		c.out, c.last = c.source.dump(b)
 		c.dumping = true
