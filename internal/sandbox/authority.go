@@ -47,6 +47,8 @@ type CertificateOptions struct {
 	Hosts []string // instead of 127.0.0.1 and localhost
 	// Expired makes it end an hour ago.
 	Expired bool
+	// Until makes it end then, to the second. MySQL takes no certificate that has expired, and keeps one that does.
+	Until time.Time
 }
 
 // NewAuthority makes an authority whose certificate is in CAFile.
@@ -89,6 +91,9 @@ func (a *Authority) Issue(o CertificateOptions) Certificate {
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	if o.Expired {
 		template.NotAfter = time.Now().Add(-time.Hour)
+	}
+	if !o.Until.IsZero() {
+		template.NotAfter = o.Until
 	}
 	hosts := o.Hosts
 	if hosts == nil {

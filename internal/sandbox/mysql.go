@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -28,6 +29,9 @@ type MySQLOptions struct {
 	// Args are added to mysqld's command line and override the sandbox's own, for example
 	// "--binlog-row-metadata=MINIMAL".
 	Args []string
+	// Certificate is the server's; nil leaves it the one that it makes for itself. ClientCA is the PEM file of the authority that signs clients'.
+	Certificate *Certificate
+	ClientCA    string
 	// FoldNames makes the names of databases and tables lower case (lower_case_table_names=1), which a data folder keeps for life.
 	FoldNames bool
 	// Progress gets a line about each slow step (fetching, initializing). May be nil.
@@ -43,7 +47,7 @@ type MySQL struct {
 	dir     string
 	program *mysqlProgram // nil if the environment gave the server
 	root    *mysql.Config // account with all rights
-	fixed   []string      // options that the data folder was made with
+	fixed   []string      // options that the data folder and the certificate ask for
 
 	mu     sync.Mutex
 	args   []string
@@ -77,6 +81,10 @@ func StartMySQL(ctx context.Context, o MySQLOptions) (*MySQL, error) {
 		return nil, err
 	}
 	m.root = rootConfig(m.port.addr())
+	if o.Certificate != nil {
+		m.fixed = append(m.fixed, "--ssl-cert="+o.Certificate.CertFile, "--ssl-key="+o.Certificate.KeyFile, "--ssl-ca="+o.ClientCA)
+		m.root.TLS = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the sandbox's own server; it may demand TLS, and have any certificate
+	}
 	if err := copyTree(m.dataDir(), empty); err != nil {
 		return nil, errors.Join(fmt.Errorf("copying MySQL's data folder: %w", err), m.Close())
 	}

@@ -49,6 +49,10 @@ func Find(err error, key, hosts string, own bool) (Fault, bool) {
 	case errors.As(err, &remote) && remote.Op == "remote error":
 		return alert(remote.Err.Error(), key, own), true
 	}
+	// Some libraries keep the text of a cause alone.
+	if _, text, ok := strings.Cut(err.Error(), "remote error: tls: "); ok {
+		return alert(text, key, own), true
+	}
 	return Fault{}, false
 }
 
