@@ -1,6 +1,7 @@
 package binlog
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -99,6 +100,7 @@ func (l Login) dial(ctx context.Context, secure bool, fault *ConnectError) (*Con
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: timeout, KeepAlive: 15 * time.Second}).DialContext
 	}
+	var watch *clearGuard
 	conn, err := login(func() (*client.Conn, error) {
 		return client.ConnectWithDialer(ctx, network(l.Address), l.Address, l.User, password, "", func(ctx context.Context, network, address string) (net.Conn, error) {
 			nc, err := dial(ctx, network, address)
@@ -108,6 +110,10 @@ func (l Login) dial(ctx context.Context, secure bool, fault *ConnectError) (*Con
 			c.net = nc
 			c.stop = context.AfterFunc(ctx, func() { nc.Close() })
 			// The library's context covers the dial only: without a deadline a frozen server would hold the handshake for ever.
+			if cfg == nil && network != "unix" {
+				watch = &clearGuard{Conn: nc}
+				nc = watch
+			}
 			return nc, nc.SetDeadline(deadline)
 		}, func(lc *client.Conn) error {
 			lc.SetAttributes(map[string]string{"program_name": l.Program})
@@ -130,8 +136,51 @@ func (l Login) dial(ctx context.Context, secure bool, fault *ConnectError) (*Con
 		}
 		return nil, err
 	}
+	if watch != nil {
+		watch.done()
+	}
 	c.Conn = conn
 	return c, nil
+}
+
+// clearSwitch is how a server asks for the password as it is (protocol packet AuthSwitchRequest).
+var clearSwitch = []byte("\xfemysql_clear_password\x00")
+
+// errClear is the refusal to send a password that everybody on the way could read. The library would send it.
+var errClear = errors.New("the server asks for the password in clear text")
+
+// clearGuard looks at what the server says during a login without TLS.
+type clearGuard struct {
+	net.Conn
+	passed bool // the login is over
+	said   []byte
+}
+
+// Read implements net.Conn.
+func (g *clearGuard) Read(b []byte) (int, error) {
+	n, err := g.Conn.Read(b)
+	if g.passed {
+		return n, err
+	}
+	g.said = append(g.said, b[:n]...)
+	if bytes.Contains(g.said, clearSwitch) {
+		return 0, errClear
+	}
+	if len(g.said) > 1<<16 { // a login is short
+		g.said = g.said[len(g.said)-len(clearSwitch):]
+	}
+	return n, err
+}
+
+// done ends the look at the stream.
+func (g *clearGuard) done() { g.passed, g.said = true, nil }
+
+// pluginOf is the plugin for passwords that an error of the library names as one that it does not speak.
+func pluginOf(err error) (string, bool) {
+	_, rest, found := strings.Cut(err.Error(), "auth plugin ")
+	_, rest, quoted := strings.Cut(rest, "'")
+	name, _, closed := strings.Cut(rest, "'")
+	return name, found && quoted && closed
 }
 
 // errAnswer is a panic of the library at an answer that it does not understand. It happens where a server refuses to give the key that encrypts
@@ -188,6 +237,7 @@ func (e *ConnectError) Error() string {
 	var my *mysql.MyError
 	var dns *net.DNSError
 	var setting *settingError
+	plugin, named := pluginOf(e.Err)
 	fault, secured := tlsfault.Find(e.Err, "source.tls", "source.address", e.certificate)
 	switch {
 	case secured && fault.Client():
@@ -200,6 +250,10 @@ func (e *ConnectError) Error() string {
 		return e.refusal(my)
 	case errors.Is(e.Err, errAnswer):
 		return fmt.Sprintf("MySQL at %s takes no password for user %q without encryption; set source.tls.mode to required or stricter", e.Address, e.User)
+	case isClear(e.Err):
+		return fmt.Sprintf("MySQL at %s asks for the password of user %q in clear text, on a connection without TLS; set source.tls.mode to verify-identity, or make the account with caching_sha2_password", e.Address, e.User)
+	case named:
+		return fmt.Sprintf("MySQL at %s wants the password of user %q by the plugin %s, which the relay does not speak; make an account for it with CREATE USER ... IDENTIFIED WITH caching_sha2_password", e.Address, e.User, plugin)
 	case errors.As(e.Err, &dns):
 		return fmt.Sprintf("MySQL host %q cannot be found: %s; check source.address", dns.Name, dns.Err)
 	case errors.Is(e.Err, syscall.ECONNREFUSED):
@@ -264,8 +318,12 @@ func (e *ConnectError) Lasting() bool {
 		return dns.IsNotFound
 	}
 	_, secured := tlsfault.Find(e.Err, "", "", false)
-	return secured || isNoTLS(e.Err) || errors.Is(e.Err, errAnswer)
+	_, named := pluginOf(e.Err)
+	return secured || named || isNoTLS(e.Err) || isClear(e.Err) || errors.Is(e.Err, errAnswer)
 }
+
+// isClear looks into the text: the library keeps no more of an error of reading.
+func isClear(err error) bool { return strings.Contains(err.Error(), errClear.Error()) }
 
 func isTimeout(err error) bool {
 	var timeout net.Error

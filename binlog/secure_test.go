@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -211,5 +212,80 @@ func TestCertificatesAreRenewedWhileTheReaderRuns(t *testing.T) {
 	settings.Store(trusting(s.other, &own))
 	if got := <-ended; len(got) != 1 || !strings.Contains(got[0], "b") {
 		t.Errorf("got %q", got)
+	}
+}
+
+// Each plugin for passwords, with TLS and without, where the password crosses the wire encrypted with the server's key.
+func TestPluginsForPasswords(t *testing.T) {
+	t.Parallel()
+	m := sandbox.RunMySQL(t, sandbox.MySQLOptions{Version: "8.0"})
+	for _, plugin := range []string{"mysql_native_password", "sha256_password", "caching_sha2_password"} {
+		if err := m.Exec(t.Context(), "CREATE USER "+plugin+"@'%' IDENTIFIED WITH "+plugin+" BY 'right'"); err != nil {
+			t.Fatal(err)
+		}
+		for name, secure := range map[string]func(string) (*tls.Config, error){"plain": nil, "TLS": unverified} {
+			for _, again := range []bool{false, true} { // the second time the server has the password in its cache
+				conn, err := binlog.Dial(t.Context(), binlog.Login{Address: m.Addr(), User: plugin, TLS: secure, Password: func(context.Context) (string, error) { return "right", nil }, Timeout: time.Minute})
+				if err != nil {
+					t.Errorf("%s, %s, again %v: %v", plugin, name, again, err)
+					continue
+				}
+				conn.Close()
+			}
+			if err := m.Exec(t.Context(), "FLUSH PRIVILEGES"); err != nil { // empties the cache of caching_sha2_password
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Servers that want passwords in ways the relay does not take.
+func TestPluginsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		greeting, change string // the plugins of the greeting and of the server's wish to change it
+		want             string
+	}{
+		{"authentication_ldap_sasl_client", "", `wants the password of user "relay" by the plugin authentication_ldap_sasl_client, which the relay does not speak; make an account for it with CREATE USER ... IDENTIFIED WITH caching_sha2_password`},
+		{"caching_sha2_password", "authentication_kerberos_client", `wants the password of user "relay" by the plugin authentication_kerberos_client, which the relay does not speak; make`},
+		{"caching_sha2_password", "mysql_clear_password", `asks for the password of user "relay" in clear text, on a connection without TLS; set source.tls.mode to verify-identity, or make the account with caching_sha2_password`},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		heard := make(chan string, 1)
+		go func() { // ends with the connection
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			write := func(seq byte, payload string) {
+				_, _ = conn.Write(append([]byte{byte(len(payload)), byte(len(payload) >> 8), 0, seq}, payload...))
+			}
+			// Handshake version 10: capabilities PROTOCOL_41, SECURE_CONNECTION, PLUGIN_AUTH and CONNECT_ATTRS; a scramble of 8 and 12 bytes.
+			write(0, "\x0a8.4.0\x00\x01\x00\x00\x00abcdefgh\x00\x00\x82\xff\x02\x00\x18\x00\x15"+strings.Repeat("\x00", 10)+"ijklmnopqrst\x00"+c.greeting+"\x00")
+			buf := make([]byte, 4096)
+			n, _ := conn.Read(buf)
+			all := string(buf[:n])
+			if c.change != "" && n > 0 {
+				write(2, "\xfe"+c.change+"\x00abcdefghijklmnopqrst\x00")
+				for n > 0 {
+					n, _ = conn.Read(buf)
+					all += string(buf[:n])
+				}
+			}
+			heard <- all
+		}()
+		_, err = binlog.Dial(t.Context(), binlog.Login{Address: l.Addr().String(), User: "relay", Password: func(context.Context) (string, error) { return "s3cret", nil }, Timeout: time.Minute})
+		l.Close()
+		var fault *binlog.ConnectError
+		if !errors.As(err, &fault) || !fault.Lasting() || !strings.Contains(err.Error(), "MySQL at "+l.Addr().String()+" "+c.want) {
+			t.Errorf("%s, %s: got %v", c.greeting, c.change, err)
+		}
+		if all := <-heard; strings.Contains(all, "s3cret") {
+			t.Errorf("%s, %s: the password was sent: %q", c.greeting, c.change, all)
+		}
 	}
 }

@@ -70,7 +70,7 @@ func (c *connector) connect(ctx context.Context, address string) (driver.Conn, e
 	if c.o.Password != nil {
 		var err error
 		if cfg.Passwd, err = c.o.Password(ctx); err != nil {
-			return nil, fmt.Errorf("the password cannot be read: %w", err)
+			return nil, &settingError{"the password", "password_file and password_command", err}
 		}
 	}
 	if c.o.TLS != nil {
@@ -80,7 +80,7 @@ func (c *connector) connect(ctx context.Context, address string) (driver.Conn, e
 		}
 		var secure *tls.Config
 		if secure, err = c.o.TLS(host); err != nil {
-			return nil, fmt.Errorf("a TLS file cannot be read: %w", err)
+			return nil, &settingError{"a TLS file", "tls", err}
 		}
 		cfg.TLS = secure
 		cfg.AllowFallbackToPlaintext = secure != nil && c.o.TLSOptional

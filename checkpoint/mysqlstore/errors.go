@@ -9,6 +9,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"outbox-relay/checkpoint"
+	"outbox-relay/internal/tlsfault"
 )
 
 // Codes of the server.
@@ -24,6 +25,7 @@ const (
 	codeDeadlock       = 1213 // ER_LOCK_DEADLOCK
 	codeOptionPrevents = 1290 // ER_OPTION_PREVENTS_STATEMENT: --read-only, --super-read-only
 	codeReadOnlyMode   = 1836 // ER_READ_ONLY_MODE
+	codeTLSRequired    = 3159 // ER_SECURE_TRANSPORT_REQUIRED
 )
 
 func isMissing(err error) bool {
@@ -53,12 +55,14 @@ func (s *Store) failed(ctx context.Context, op string, err error) error {
 	}
 	var my *mysql.MySQLError
 	if !errors.As(err, &my) {
-		e.Hint = "check that the server runs and can be reached"
+		e.Hint = s.connectHint(err)
 		return e
 	}
 	switch my.Number {
 	case codeLoginDenied:
-		e.Hint = "check user and password"
+		e.Hint = "check user and password, and whether the account demands TLS or a certificate"
+	case codeTLSRequired:
+		e.Hint = "the server accepts encrypted connections only: set tls.mode to required or stricter"
 	case codeDatabaseDenied, codeTableDenied:
 		e.Hint = fmt.Sprintf("run GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON %s.* TO '%s'@'%%'; or create the table yourself: %s;", quote(s.o.Schema), s.o.User, CreateTable(s.o.Schema, s.o.Table))
 	case codeNoColumn:
@@ -71,3 +75,35 @@ func (s *Store) failed(ctx context.Context, op string, err error) error {
 	}
 	return e
 }
+
+// connectHint is what to do about a connection that does not come about. Its settings are those of checkpoint.address, or of the source without one.
+func (s *Store) connectHint(err error) string {
+	var setting *settingError
+	switch {
+	case errors.As(err, &setting):
+		return "check " + setting.key
+	case errors.Is(err, mysql.ErrNoTLS):
+		return "enable TLS on the server, or set tls.mode to preferred or disabled"
+	}
+	own := false
+	if s.o.TLS != nil {
+		c, err := s.o.TLS("")
+		own = err == nil && c != nil && len(c.Certificates) > 0
+	}
+	if f, ok := tlsfault.Find(err, "tls", "the address", own); ok {
+		if f.Client() {
+			return "the server " + f.What + ": " + f.Do
+		}
+		return "the certificate " + f.What + ": " + f.Do
+	}
+	return "check that the server runs and can be reached"
+}
+
+// settingError is a part of the login that cannot be had.
+type settingError struct {
+	what, key string
+	err       error
+}
+
+func (e *settingError) Unwrap() error { return e.err }
+func (e *settingError) Error() string { return e.what + " cannot be read: " + e.err.Error() }
