@@ -122,6 +122,10 @@ func (p *Publisher) unencodable(part *partition, alone bool, err error) {
 // giveBack takes the numbers of the head back, which is not in the log by its last attempt. With unknown it may be there by an earlier one, so its
 // sequences are not free.
 func (p *Publisher) giveBack(part *partition, unknown bool) {
+	if unknown && p.txn != nil {
+		p.lose(errUnknownFate)
+		return
+	}
 	if unknown {
 		p.bump(part, false)
 		return
@@ -169,11 +173,20 @@ func (p *Publisher) answered(part *partition, a *sarama.ProduceResponseBlock, en
 		}
 		p.again(part, v.class)
 	case classProducerState:
+		if p.txn != nil {
+			part.pending += b.size
+			p.lose(err)
+			break
+		}
 		p.renew(part, v.newID, err)
 	case classPoison:
 		p.refused(part, v, a, unknownBefore, err)
 	case classFatal:
 		part.pending += b.size
+		if p.txn != nil && a.Err == sarama.ErrProducerFenced {
+			p.lose(err)
+			break
+		}
 		p.die(&FatalError{Topic: part.topic.name, Partition: part.index, Err: err})
 	}
 	return false
@@ -298,9 +311,31 @@ func (p *Publisher) recovered(part *partition) {
 
 // acknowledge reports batches and gives their memory back.
 func (p *Publisher) acknowledge(acked []*batch, r *request) {
+	instead := p.tell(acked)
+	p.mu.Lock()
+	defer p.unlock()
+	p.instead -= instead
+	for _, b := range acked {
+		t := r.parts[slices.Index(r.batches, b)].topic
+		p.gone(b.count, b.window)
+		t.routed -= b.count
+		t.count(b, p.txn != nil)
+		b.release(&p.chunks)
+		if t.routed == 0 && t.grown > 0 {
+			p.route(t)
+		}
+	}
+	p.lessCrowded()
+	p.wakePublish()
+	p.progress()
+}
+
+// tell reports acknowledged batches, and gives the number of records in them that were published instead of others. In a transaction they count only when
+// it is committed.
+func (p *Publisher) tell(acked []*batch) (instead int) {
 	p.ackMu.Lock()
+	defer p.ackMu.Unlock()
 	p.seqs = p.seqs[:0]
-	instead := 0
 	for _, b := range acked {
 		for _, chunk := range b.chunks {
 			for len(chunk) > 0 {
@@ -313,26 +348,12 @@ func (p *Publisher) acknowledge(acked []*batch, r *request) {
 			}
 		}
 	}
-	p.o.Acked(p.seqs)
-	p.ackMu.Unlock()
-
-	p.mu.Lock()
-	defer p.unlock()
-	p.instead -= instead
-	for _, b := range acked {
-		t := r.parts[slices.Index(r.batches, b)].topic
-		p.outstanding -= b.count
-		t.routed -= b.count
-		t.metrics.records.Add(float64(b.count))
-		t.metrics.bytes.Add(float64(b.size))
-		b.release(&p.chunks)
-		if t.routed == 0 && t.grown > 0 {
-			p.route(t)
-		}
+	if p.txn != nil {
+		p.o.Step(StepAcknowledged)
+		return instead
 	}
-	p.lessCrowded()
-	p.wakePublish()
-	p.progress()
+	p.o.Acked(p.seqs)
+	return instead
 }
 
 // failed remembers an error for [Stats].

@@ -18,6 +18,7 @@ type batch struct {
 	base     int64 // timestamp of the first record, milliseconds
 	latest   int64 // highest timestamp
 	openedAt time.Time
+	window   uint32 // that its records belong to; 0 without transactions
 
 	// sealed: nothing more is added, it was sent or split.
 	sealed bool
@@ -104,12 +105,12 @@ func (b *batch) release(c *chunks) {
 // releases b. The parts have no numbers yet.
 func (b *batch) split(c *chunks, at []int) []*batch {
 	parts := make([]*batch, 0, len(at)+1)
-	part := &batch{sealed: true, openedAt: b.openedAt}
+	part := &batch{sealed: true, openedAt: b.openedAt, window: b.window}
 	i := 0
 	for e := range b.entries() {
 		if len(at) > 0 && i == at[0] {
 			parts = append(parts, part)
-			part = &batch{sealed: true, openedAt: b.openedAt}
+			part = &batch{sealed: true, openedAt: b.openedAt, window: b.window}
 			at = at[1:]
 		}
 		copy(part.add(c, len(e), e.body(), e.millis(), e.headerCount()), e)

@@ -63,6 +63,9 @@ func (p *Publisher) tick(now time.Time) {
 	if p.o.Linger > 0 {
 		p.clock.arm(p.flushLingered(now))
 	}
+	if p.txn != nil {
+		p.clock.arm(p.txn.age(now))
+	}
 	rest := p.delayed[:0]
 	for _, part := range p.delayed {
 		if now.Before(part.notBefore) {

@@ -188,6 +188,10 @@ func (p *Publisher) shrink(t *topic, n int32) {
 			return
 		}
 	}
+	if p.txn != nil { // what the transaction had in it is gone
+		p.lose(fmt.Errorf("topic %s came back with fewer partitions", t.name))
+		return
+	}
 	p.o.Logger.Warn("topic came back with fewer partitions", "topic", t.name, "from", len(t.parts), "to", n)
 	for _, part := range t.parts {
 		for _, b := range part.queue {

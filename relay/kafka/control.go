@@ -159,7 +159,7 @@ func (c *control) nextAt() time.Time {
 func (c *control) work(ctx context.Context) error {
 	p := c.p
 	p.mu.Lock()
-	needID := p.producer == noProducer
+	needID := p.producer == noProducer && p.txn == nil
 	p.mu.Unlock()
 	var noID error
 	if needID {

@@ -20,6 +20,9 @@ type FatalError struct {
 
 // Error gives one line for logs.
 func (e *FatalError) Error() string {
+	if e.Topic == "" {
+		return e.Err.Error()
+	}
 	return fmt.Sprintf("publishing to %s partition %d: %v", e.Topic, e.Partition, e.Err)
 }
 

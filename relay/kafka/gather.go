@@ -7,27 +7,27 @@ import (
 )
 
 // hold keeps a record of a topic whose partitions cannot be used yet. Order within the topic is kept.
-func (p *Publisher) hold(t *topic, rec *router.Record, s shape, seq uint64, from uint32) {
+func (p *Publisher) hold(t *topic, rec *router.Record, s shape, m mark) {
 	p.hurry(t)
 	var b *batch
 	if n := len(t.unrouted); n > 0 {
 		b = t.unrouted[n-1]
 	}
 	// Runs are kept short, so that their memory goes back step by step while they are routed.
-	if b == nil || b.size > maxChunk || b.sealed {
-		b = &batch{openedAt: time.Now()}
-		t.unrouted = append(t.unrouted, b)
+	if b == nil || b.size > maxChunk || b.sealed || b.window != m.window {
+		b = &batch{openedAt: time.Now(), window: m.window}
+		t.wait(b)
 	}
-	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis, s.headers), rec, seq, from)
-	p.count(s.size)
+	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis, s.headers), rec, m.seq, m.from)
+	p.count(s.size, m.window)
 }
 
 // place gives room for the entry of a record at the end of a partition.
-func (p *Publisher) place(part *partition, n, body int, millis int64, headers int) []byte {
+func (p *Publisher) place(part *partition, window uint32, n, body int, millis int64, headers int) []byte {
 	b := part.tail()
-	if b == nil || !b.fits(body, millis, headers, part.topic.batchLimit(p.o.MaxBatch, p.o.codec != 0)) {
-		b = &batch{openedAt: time.Now()}
-		part.queue = append(part.queue, b)
+	if b == nil || b.window != window || !b.fits(body, millis, headers, part.topic.batchLimit(p.o.MaxBatch, p.o.codec != 0)) {
+		b = &batch{openedAt: time.Now(), window: window}
+		part.enqueue(b)
 	}
 	if part.sender == nil {
 		p.hurry(part.topic)
@@ -112,8 +112,15 @@ func (p *Publisher) kick(part *partition) {
 	if len(part.queue) == 0 || part.flying != nil || part.halted != nil {
 		return
 	}
+	if part.queue[0].window != p.sending {
+		return // commit kicks it
+	}
 	if part.queue[0].poison != nil {
 		p.awaitJudgement(part)
+		return
+	}
+	if part.added != p.sending {
+		p.join(part)
 		return
 	}
 	if part.sender == nil || part.scheduled || !part.wants() {
@@ -204,11 +211,11 @@ func (p *Publisher) routeBatch(t *topic, b *batch, now time.Time) (rest *batch) 
 		return nil
 	}
 	for e := range b.entries() {
-		if rest == nil && t.doubtful == 0 && p.routeEntry(t, e, now) {
+		if rest == nil && t.doubtful == 0 && p.routeEntry(t, e, b.window, now) {
 			continue
 		}
 		if rest == nil {
-			rest = &batch{openedAt: b.openedAt}
+			rest = &batch{openedAt: b.openedAt, window: b.window}
 		}
 		copy(rest.add(&p.chunks, len(e), e.body(), e.millis(), e.headerCount()), e)
 	}
@@ -221,12 +228,12 @@ func (p *Publisher) routeBatch(t *topic, b *batch, now time.Time) (rest *batch) 
 }
 
 // routeEntry sends one record to its partition. False means that knowledge which may be old refuses it.
-func (p *Publisher) routeEntry(t *topic, e entry, now time.Time) bool {
+func (p *Publisher) routeEntry(t *topic, e entry, window uint32, now time.Time) bool {
 	key, want := e.key(), e.partition()
 	reason, err := t.check(key, e.body(), e.millis(), want, now)
 	if err == nil {
 		part := t.choose(p.o.partitioner, key, want, len(e))
-		copy(p.place(part, len(e), e.body(), e.millis(), e.headerCount()), e)
+		copy(p.place(part, window, len(e), e.body(), e.millis(), e.headerCount()), e)
 		return true
 	}
 	if !t.fresh(now) {
@@ -234,10 +241,10 @@ func (p *Publisher) routeEntry(t *topic, e entry, now time.Time) bool {
 	}
 	part := p.partitionOf(t, e)
 	if part.halted != nil { // nothing of it is sent any more
-		copy(p.place(part, len(e), e.body(), e.millis(), e.headerCount()), e)
+		copy(p.place(part, window, len(e), e.body(), e.millis(), e.headerCount()), e)
 		return true
 	}
-	b := &batch{openedAt: now, sealed: true, blocks: true}
+	b := &batch{openedAt: now, window: window, sealed: true, blocks: true}
 	t.doubtful++
 	copy(b.add(&p.chunks, len(e), e.body(), e.millis(), e.headerCount()), e)
 	b.poison = p.poisonOf(e, t.name, part.index, reason, err)
@@ -263,7 +270,7 @@ func (p *Publisher) append(part *partition, b *batch) {
 	if b.poison.Partition == router.AnyPartition {
 		b.poison.Partition = part.index
 	}
-	part.queue = append(part.queue, b)
+	part.enqueue(b)
 	part.pending += b.size
 	part.topic.routed += b.count
 	if part.halted != nil {

@@ -53,13 +53,14 @@ func (p *Publisher) queueRefused(rec *router.Record, s shape, bad *PoisonError) 
 }
 
 func (p *Publisher) keepRefused(rec *router.Record, s shape, bad *PoisonError, final bool) error {
-	b := &batch{openedAt: time.Now(), sealed: true, final: final, poison: bad}
+	b := &batch{openedAt: time.Now(), window: p.window, sealed: true, final: final, poison: bad}
 	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis, s.headers), rec, bad.Seq, p.origin(rec))
 	t := p.topic(rec.Topic)
 	if !t.open() {
 		p.hurry(t)
-		t.unrouted = append(t.unrouted, b)
-		p.count(s.size)
+		t.wait(b)
+		p.count(s.size, b.window)
+		p.txn.grew(s.size)
 		return nil
 	}
 	part := p.partitionOf(t, b.first())
@@ -67,7 +68,8 @@ func (p *Publisher) keepRefused(rec *router.Record, s shape, bad *PoisonError, f
 		b.release(&p.chunks)
 		return bad
 	}
-	p.count(s.size)
+	p.count(s.size, b.window)
+	p.txn.grew(s.size)
 	p.append(part, b)
 	return nil
 }
@@ -160,11 +162,13 @@ func (p *Publisher) settle(x poisoned, j Judgement) ([]poisoned, *PoisonError) {
 	p.progress()
 	more := p.release()
 	if j.Drop {
-		p.ackMu.Lock()
-		p.o.Acked([]uint64{seq})
-		p.ackMu.Unlock()
+		if p.txn == nil { // else it counts when its window is committed
+			p.ackMu.Lock()
+			p.o.Acked([]uint64{seq})
+			p.ackMu.Unlock()
+		}
 		p.mu.Lock()
-		p.outstanding-- // not before: Drain gives back what Acked was told of
+		p.gone(1, b.window) // not before: Drain gives back what Acked was told of
 		p.progress()
 		p.mu.Unlock()
 	}
@@ -175,13 +179,13 @@ func (p *Publisher) settle(x poisoned, j Judgement) ([]poisoned, *PoisonError) {
 // head, so that the records of a key keep their order.
 func (p *Publisher) replace(part *partition, rec *router.Record, seq uint64) *PoisonError {
 	s, t := shapeOf(rec), part.topic
-	from := p.origin(rec) | insteadMark
+	m := mark{seq, p.origin(rec) | insteadMark, part.queue[0].window}
 	if rec.Topic != t.name {
-		if bad := p.accept(rec, s, seq, from); bad != nil {
+		if bad := p.accept(rec, s, m); bad != nil {
 			return bad
 		}
 		p.instead++
-		p.outstanding-- // the one instead of the other
+		p.gone(1, m.window) // the one instead of the other
 		p.flushAll()
 		return nil
 	}
@@ -192,8 +196,8 @@ func (p *Publisher) replace(part *partition, rec *router.Record, seq uint64) *Po
 	if err != nil {
 		return p.poison(reason, err, rec, s, seq)
 	}
-	b := &batch{openedAt: part.queue[0].openedAt, sealed: true}
-	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis, s.headers), rec, seq, from)
+	b := &batch{openedAt: part.queue[0].openedAt, window: m.window, sealed: true}
+	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis, s.headers), rec, m.seq, m.from)
 	part.queue[0] = b
 	part.pending += b.size
 	p.instead++

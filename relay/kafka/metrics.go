@@ -41,7 +41,7 @@ func newMetrics(p *Publisher) (*metrics, error) {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "outbox_relay_" + name, Help: help}, f)
 	}
 	m := &metrics{registerer: p.o.Registerer, limit: p.o.TopicsLimit}
-	m.records = prometheus.NewCounterVec(counter("published_total", "Records acknowledged by all in-sync replicas."), []string{"topic"})
+	m.records = prometheus.NewCounterVec(counter("published_total", "Records acknowledged by all in-sync replicas, and committed where they are sent in transactions."), []string{"topic"})
 	m.bytes = prometheus.NewCounterVec(counter("published_bytes_total", "Bytes of acknowledged batches before compression."), []string{"topic"})
 	errs := prometheus.NewCounterVec(counter("publish_errors_total", "Failed attempts to publish, by class of the error."), []string{"class"})
 	for c, name := range classNames {
@@ -57,7 +57,7 @@ func newMetrics(p *Publisher) (*metrics, error) {
 		gauge("in_flight_records", "Records accepted and not acknowledged.", func() float64 {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			return float64(p.outstanding)
+			return float64(p.outstanding + p.txn.uncommitted())
 		}),
 		gauge("in_flight_bytes", "Memory of records accepted and not acknowledged, in bytes.", func() float64 {
 			p.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"outbox-relay/relay/kafka/conn"
+	"outbox-relay/relay/kafka/txn"
 	"outbox-relay/router"
 )
 
@@ -67,6 +68,11 @@ type Options struct {
 	// Poisoned is told a record that is refused for ever. Everything before it in its partition is in the log by then, nothing behind
 	// it will be sent. It is called without locks and must not block.
 	Poisoned func(*PoisonError)
+	// Coordinator, if not nil, makes the publisher write in transactions, see [Publisher.Cut]: records become visible to read_committed consumers when
+	// their window is committed. Its id must have been fenced by the caller, and be this publisher's alone while Run runs. Acked is not called then.
+	Coordinator *txn.Coordinator
+	// Step, if not nil, is told where a transaction is, by the names of the Step constants: for tests that stop there.
+	Step func(string)
 	// Allowed is asked right before every request; while it gives false nothing is sent and it is asked again soon. nil means always.
 	// It must not block.
 	Allowed func() bool
@@ -167,6 +173,9 @@ func (s *settings) defaults() {
 	}
 	if s.TopicsLimit == 0 {
 		s.TopicsLimit = 1000
+	}
+	if s.Step == nil {
+		s.Step = func(string) {}
 	}
 	if s.Allowed == nil {
 		s.Allowed = func() bool { return true }

@@ -3,6 +3,7 @@ package kafka
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -33,6 +34,7 @@ const (
 //	flying    the head is in a request
 //	delayed   the head failed, notBefore is ahead
 //	homeless  no leader, sender is nil
+//	gated     the head waits for the transaction: for that of its window to begin, or for the partition to be a part of it
 //	judging   the head is poison, and it is asked what becomes of it, as soon as there is room for what is published instead
 //	halted    the head is poison and has to stay; final
 type partition struct {
@@ -48,9 +50,11 @@ type partition struct {
 	pending int // wire bytes in queue that are not in a request
 	flying  *request
 
-	due       bool // what is pending may be sent
-	scheduled bool // is in sender.ready
-	delayed   bool // is in Publisher.delayed
+	due       bool   // what is pending may be sent
+	scheduled bool   // is in sender.ready
+	delayed   bool   // is in Publisher.delayed
+	added     uint32 // the window in whose transaction it is
+	adding    bool   // it is to be added to the transaction
 	notBefore time.Time
 	failures  int // since the last acknowledgement
 
@@ -81,9 +85,18 @@ func (t *partition) tail() *batch {
 	return nil
 }
 
+// enqueue puts a batch behind those of its window. Only what replaces a poison record can belong to an earlier window than what waits already.
+func (t *partition) enqueue(b *batch) {
+	i := len(t.queue)
+	for i > 0 && t.queue[i-1].window > b.window {
+		i--
+	}
+	t.queue = slices.Insert(t.queue, i, b)
+}
+
 // number gives the head its producer id, epoch and sequence; false means that no usable producer id is there yet. A batch that has them
 // keeps them: it is the same batch for the broker.
-func (t *partition) number(b *batch, current int64) bool {
+func (t *partition) number(b *batch, current int64, epoch int16) bool {
 	if b.numbered {
 		return true
 	}
@@ -91,7 +104,7 @@ func (t *partition) number(b *batch, current int64) bool {
 		if current == noProducer {
 			return false
 		}
-		t.pid, t.epoch, t.sequence = current, 0, 0
+		t.pid, t.epoch, t.sequence = current, epoch, 0
 	}
 	b.pid, b.epoch, b.sequence, b.numbered = t.pid, t.epoch, t.sequence, true
 	t.sequence = (t.sequence + int32(b.count)) & sequenceMask

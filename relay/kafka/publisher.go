@@ -28,9 +28,15 @@ type Publisher struct {
 	noProducerID string // why there is no producer id
 
 	producer    int64 // id for partitions that have none, noProducer = to be asked for
+	epoch       int16 // for partitions that have none; above 0 in transactions only
 	outstanding int   // records that were accepted and are not acknowledged
-	held        int   // those of them behind a poison record or being it
-	published   int64 // bytes of entries accepted ever, the clock of the dirty list
+
+	txn       *transaction // nil without
+	window    uint32       // that accepted records belong to; 0 for ever without transactions
+	sending   uint32       // whose records may be sent: window, or the one before it, which has been cut
+	left      [2]int       // outstanding by window, the even and the odd one
+	held      int          // those of them behind a poison record or being it
+	published int64        // bytes of entries accepted ever, the clock of the dirty list
 
 	dirty     []gatherer // partitions that gather, oldest first; dirty[:dirtyHead] are done
 	dirtyHead int
@@ -86,6 +92,9 @@ func New(o Options) (*Publisher, error) {
 		changed:  make(chan struct{}),
 		ended:    make(chan struct{}),
 	}
+	if s.Coordinator != nil {
+		p.txn, p.window, p.sending = newTransaction(p, s.Coordinator), 1, 1
+	}
 	p.clock = newClock()
 	p.control = newControl(p)
 	if p.metrics, err = newMetrics(p); err != nil {
@@ -110,6 +119,9 @@ func (p *Publisher) Run(ctx context.Context) error {
 
 	p.start(p.control.run)  // stopped by ctx
 	p.start(p.clock.run(p)) // stopped by ctx
+	if p.txn != nil {
+		p.start(p.txn.run) // stopped by ctx
+	}
 	<-ctx.Done()
 
 	p.mu.Lock()
@@ -157,26 +169,34 @@ func (p *Publisher) Publish(ctx context.Context, rec *router.Record, seq uint64)
 	if err := p.waitRoom(ctx, s.size); err != nil {
 		return err
 	}
-	if bad := p.accept(rec, s, seq, p.origin(rec)); bad != nil {
+	if bad := p.accept(rec, s, mark{seq, p.origin(rec), p.window}); bad != nil {
 		return p.queueRefused(rec, s, bad)
 	}
+	p.txn.grew(s.size)
 	return nil
 }
 
+// mark is what an accepted record carries besides itself: the caller's number, the index of its origin, its window.
+type mark struct {
+	seq    uint64
+	from   uint32
+	window uint32
+}
+
 // accept takes a record over, whatever the window holds. An error says that it can never be accepted, and that it was not kept.
-func (p *Publisher) accept(rec *router.Record, s shape, seq uint64, from uint32) *PoisonError {
+func (p *Publisher) accept(rec *router.Record, s shape, m mark) *PoisonError {
 	t := p.recent
 	if t == nil || t.name != rec.Topic {
 		if reason, err := checkAlways(rec.Topic, s.size, rec.TimestampMillis, rec.Partition); err != nil {
-			return p.poison(reason, err, rec, s, seq)
+			return p.poison(reason, err, rec, s, m.seq)
 		}
 		t = p.topic(rec.Topic)
 	} else if rec.TimestampMillis < 0 || rec.TimestampMillis > maxMillis || s.size > encodeLimit || rec.Partition < router.AnyPartition {
 		reason, err := checkAlways(rec.Topic, s.size, rec.TimestampMillis, rec.Partition)
-		return p.poison(reason, err, rec, s, seq)
+		return p.poison(reason, err, rec, s, m.seq)
 	}
 	if !t.open() {
-		p.hold(t, rec, s, seq, from)
+		p.hold(t, rec, s, m)
 		return nil
 	}
 	now := time.Time{}
@@ -185,17 +205,17 @@ func (p *Publisher) accept(rec *router.Record, s shape, seq uint64, from uint32)
 	}
 	if reason, err := t.check(rec.Key, s.body, rec.TimestampMillis, rec.Partition, now); err != nil {
 		if t.fresh(time.Now()) {
-			return p.poison(reason, err, rec, s, seq)
+			return p.poison(reason, err, rec, s, m.seq)
 		}
 		t.checking = true
-		p.hold(t, rec, s, seq, from)
+		p.hold(t, rec, s, m)
 		p.want(t, 0)
 		return nil
 	}
 	part := t.choose(p.o.partitioner, rec.Key, rec.Partition, s.size)
-	dst := p.place(part, s.size, s.body, rec.TimestampMillis, s.headers)
-	s.put(dst, rec, seq, from)
-	p.count(s.size)
+	dst := p.place(part, m.window, s.size, s.body, rec.TimestampMillis, s.headers)
+	s.put(dst, rec, m.seq, m.from)
+	p.count(s.size, m.window)
 	p.flushOld()
 	return nil
 }
@@ -209,6 +229,9 @@ func (p *Publisher) Flush() {
 	p.mu.Lock()
 	defer p.unlock()
 	p.flushAll()
+	if p.txn != nil {
+		p.txn.flush()
+	}
 }
 
 // Drain sends all that waits and returns when every record was acknowledged, those of halted partitions excepted, and Acked was told.
@@ -366,7 +389,14 @@ func (p *Publisher) poisonOf(e entry, topic string, partition int32, reason stri
 }
 
 // count notes an accepted record.
-func (p *Publisher) count(size int) {
+func (p *Publisher) count(size int, window uint32) {
 	p.outstanding++
+	p.left[window&1]++
 	p.published += int64(size)
+}
+
+// gone notes that records of a window are acknowledged, or dropped.
+func (p *Publisher) gone(n int, window uint32) {
+	p.outstanding -= n
+	p.left[window&1] -= n
 }

@@ -271,7 +271,7 @@ func (r *request) fits(b *batch) bool {
 // take puts the head of a partition into a request.
 func (p *Publisher) take(part *partition, r *request) {
 	b := part.queue[0]
-	if !part.number(b, p.producer) {
+	if !part.number(b, p.producer, p.epoch) {
 		p.control.notify() // kicks the partition when the id is there
 		return
 	}
@@ -297,12 +297,15 @@ func (s *sender) build(r *request) *sarama.ProduceRequest {
 		Timeout:      int32(produceTimeout / time.Millisecond),
 		Version:      s.p.o.produceVersion(),
 	}
+	if t := s.p.txn; t != nil {
+		req.TransactionalID = &t.id
+	}
 	for i, b := range r.batches {
 		codec := s.p.o.codec
 		if b.count == 1 && b.size > r.limits[i] {
 			codec = sarama.CompressionNone // it fits, but not if it should grow
 		}
-		req.AddBatch(r.parts[i].topic.name, r.parts[i].index, s.slab.build(b, codec))
+		req.AddBatch(r.parts[i].topic.name, r.parts[i].index, s.slab.build(b, codec, req.TransactionalID != nil))
 	}
 	return req
 }

@@ -39,7 +39,7 @@ func (s *slab) reset(records, headers int) {
 }
 
 // build makes the record batch of b. It points into the chunks of b.
-func (s *slab) build(b *batch, codec sarama.CompressionCodec) *sarama.RecordBatch {
+func (s *slab) build(b *batch, codec sarama.CompressionCodec, transactional bool) *sarama.RecordBatch {
 	if s.usedB == len(s.batches) {
 		s.batches = append(s.batches, new(sarama.RecordBatch))
 	}
@@ -69,6 +69,7 @@ func (s *slab) build(b *batch, codec sarama.CompressionCodec) *sarama.RecordBatc
 		ProducerID:       b.pid,
 		ProducerEpoch:    b.epoch,
 		FirstSequence:    b.sequence,
+		IsTransactional:  transactional,
 		Records:          s.ptrs[from:s.usedR:s.usedR],
 	}
 	return rb

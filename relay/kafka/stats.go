@@ -48,8 +48,11 @@ func (p *Publisher) Stats() Stats {
 	defer p.mu.Unlock()
 	now := time.Now()
 	s := Stats{
-		InFlightRecords: p.outstanding, InFlightBytes: p.chunks.used, HeldRecords: p.held,
+		InFlightRecords: p.outstanding + p.txn.uncommitted(), InFlightBytes: p.chunks.used, HeldRecords: p.held,
 		NoProducerID: p.noProducerID, LastAnswer: p.answeredAt, LastError: p.lastErr, LastErrorAt: p.lastErrAt,
+	}
+	if s.InFlightRecords > 0 {
+		s.OldestAge = p.txn.oldest(now)
 	}
 	for _, t := range p.topics {
 		waiting := len(t.unrouted) > 0

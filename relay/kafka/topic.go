@@ -72,6 +72,31 @@ type topic struct {
 	stickyBytes int
 
 	metrics topicMetrics
+	// What was acknowledged and is not committed; own is the topic of checkpoints, whose records are not counted.
+	own     bool
+	records int
+	bytes   int
+}
+
+// wait puts records behind those of their window that wait for the topic.
+func (t *topic) wait(b *batch) {
+	t.unrouted = append(t.unrouted, b)
+	for i := len(t.unrouted) - 1; i > 0 && t.unrouted[i-1].window > b.window; i-- {
+		t.unrouted[i-1], t.unrouted[i] = b, t.unrouted[i-1]
+	}
+}
+
+// count notes an acknowledged batch, at once or when its window is committed.
+func (t *topic) count(b *batch, later bool) {
+	switch {
+	case t.own:
+	case later:
+		t.records += b.count
+		t.bytes += b.size
+	default:
+		t.metrics.records.Add(float64(b.count))
+		t.metrics.bytes.Add(float64(b.size))
+	}
 }
 
 // open tells whether a record may go to its partition at once.

@@ -106,6 +106,9 @@ func (c *Coordinator) Producer() Producer {
 	return c.producer
 }
 
+// ID is the transactional.id.
+func (c *Coordinator) ID() string { return c.o.ID }
+
 // Timeout is how long a transaction may be open.
 func (c *Coordinator) Timeout() time.Duration { return c.o.Timeout }
 

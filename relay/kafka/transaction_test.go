@@ -1,0 +1,326 @@
+package kafka_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"outbox-relay/internal/sandbox"
+	"outbox-relay/relay/kafka"
+	"outbox-relay/relay/kafka/conn"
+	"outbox-relay/relay/kafka/txn"
+	"outbox-relay/relay/relaytest"
+	"outbox-relay/router"
+)
+
+// transactor is a publisher in transactions with the topic of its checkpoints.
+type transactor struct {
+	t           testing.TB
+	brokers     []string
+	checkpoints string
+	p           *kafka.Publisher
+	coordinator *txn.Coordinator
+	poison      chan *kafka.PoisonError
+	ended       chan error
+	stop        context.CancelFunc
+	cuts        int
+}
+
+func startTransactor(t testing.TB, brokers []string, checkpoints, id string, change func(*kafka.Options, *txn.Options)) *transactor {
+	t.Helper()
+	x := &transactor{t: t, brokers: brokers, checkpoints: checkpoints, poison: make(chan *kafka.PoisonError, 10), ended: make(chan error, 1)}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	o := kafka.Options{
+		Brokers: brokers, Logger: log, Acked: func([]uint64) { t.Error("Acked was called in a transaction") },
+		Poisoned: func(e *kafka.PoisonError) { x.poison <- e },
+	}
+	c := txn.Options{Brokers: brokers, ID: id, Logger: log, Conn: conn.Options{ClientID: "test", Version: sarama.V3_7_0_0}}
+	if change != nil {
+		change(&o, &c)
+	}
+	var err error
+	if x.coordinator, err = txn.New(c); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.coordinator.Fence(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	o.Coordinator = x.coordinator
+	if x.p, err = kafka.New(o); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	x.stop = cancel
+	go func() { x.ended <- x.p.Run(ctx) }()
+	t.Cleanup(func() { cancel(); x.coordinator.Close() })
+	return x
+}
+
+func (x *transactor) publish(topic string, from, to int) {
+	x.t.Helper()
+	for i := from; i < to; i++ {
+		if err := x.p.Publish(ctxTimeout(x.t, time.Minute), record(topic, fmt.Sprintf("key-%d", i%50), uint64(i)), uint64(i)); err != nil {
+			x.t.Fatalf("publishing %d: %v", i, err)
+		}
+	}
+}
+
+func (x *transactor) cut() {
+	x.t.Helper()
+	x.cuts++
+	rec := &router.Record{Topic: x.checkpoints, Key: []byte("k"), Value: fmt.Appendf(nil, "%08d", x.cuts), TimestampMillis: time.Now().UnixMilli(), Partition: 0}
+	if err := x.p.Cut(rec); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+func (x *transactor) commit() {
+	x.t.Helper()
+	if err := x.p.Commit(ctxTimeout(x.t, time.Minute)); err != nil {
+		x.t.Fatalf("committing: %v; %+v", err, x.p.Stats())
+	}
+}
+
+// visible gives the numbers that a read_committed consumer sees, by partition, after the markers of the last transaction are written.
+func (x *transactor) visible(topic string) (all []int) {
+	x.t.Helper()
+	c, err := txn.New(txn.Options{Brokers: x.brokers, ID: x.coordinator.ID(), Conn: conn.Options{ClientID: "test", Version: sarama.V3_7_0_0}})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Fence(context.Background()); err != nil {
+		x.t.Fatal(err)
+	}
+	last := map[int32]int{}
+	err = relaytest.Consume(context.Background(), relaytest.ConsumeOptions{Brokers: x.brokers, Topics: []string{topic}, ReadCommitted: true}, func(m relaytest.Message) error {
+		n := int(binary.BigEndian.Uint64(m.Value))
+		if before, ok := last[m.Partition]; ok && n <= before {
+			x.t.Errorf("partition %d: %d behind %d", m.Partition, n, before)
+		}
+		last[m.Partition] = n
+		all = append(all, n)
+		return nil
+	})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (x *transactor) wantVisible(topic string, n int) {
+	x.t.Helper()
+	got := x.visible(topic)
+	for i, v := range got {
+		if i != v {
+			x.t.Fatalf("read_committed sees %d where %d should be (%d records)", v, i, len(got))
+		}
+	}
+	if len(got) != n {
+		x.t.Errorf("read_committed sees %d records, want %d", len(got), n)
+	}
+}
+
+// Windows are visible one after the other and whole, and the next one gathers while the one before is committed.
+func TestWindowsBecomeVisibleWhole(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic, checkpoints := k.NewTopic(t, 6, nil), k.NewTopic(t, 1, nil)
+	var mu sync.Mutex
+	steps := map[string]int{}
+	x := startTransactor(t, k.Addrs(), checkpoints, uniqueTopic(t), func(o *kafka.Options, _ *txn.Options) {
+		o.Compression = "lz4"
+		o.Step = func(s string) { mu.Lock(); steps[s]++; mu.Unlock() }
+	})
+	const windows, each = 10, 3000
+	for w := range windows {
+		x.publish(topic, w*each, w*each+each/2)
+		x.cut()
+		done := make(chan error, 1)
+		go func() { done <- x.p.Commit(context.Background()) }()
+		x.publish(topic, w*each+each/2, (w+1)*each) // belongs to the next one
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if n := x.p.Stats().InFlightRecords; n > each/2 {
+			t.Errorf("%d records in flight behind a commit, %d were published", n, each/2)
+		}
+	}
+	x.publish(topic, windows*each, windows*each+10)
+	x.p.Flush() // acknowledged perhaps, and never committed
+	x.wantVisible(topic, windows*each-each/2)
+	mu.Lock()
+	defer mu.Unlock()
+	for _, s := range []string{kafka.StepAdded, kafka.StepAcknowledged, kafka.StepComplete, kafka.StepCommitted} {
+		if steps[s] < windows {
+			t.Errorf("step %s was told %d times", s, steps[s])
+		}
+	}
+}
+
+// A window is due when nothing more comes, when it is large, and when it is old.
+func TestWindowIsDue(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic, checkpoints := k.NewTopic(t, 2, nil), k.NewTopic(t, 1, nil)
+	x := startTransactor(t, k.Addrs(), checkpoints, uniqueTopic(t), nil)
+	due := func(what string) {
+		t.Helper()
+		select {
+		case <-x.p.Due():
+		case <-time.After(time.Minute):
+			t.Fatalf("not due: %s", what)
+		}
+	}
+	x.p.Flush()
+	select {
+	case <-x.p.Due():
+		t.Error("an empty window is due")
+	default:
+	}
+	x.publish(topic, 0, 1)
+	x.p.Flush()
+	due("nothing more comes")
+	x.cut()
+	x.publish(topic, 1, 2)
+	x.p.Flush()
+	select {
+	case <-x.p.Due():
+		t.Error("due while the window before is not committed")
+	default:
+	}
+	x.commit()
+	due("nothing more came while the window before was committed")
+	x.cut()
+	x.commit()
+	x.publish(topic, 2, 3)
+	due("old")
+	x.cut()
+	x.commit()
+	x.publish(topic, 3, 60_000)
+	due("large")
+}
+
+// Whoever is fenced, by a second owner of its id or by the time-out of its transaction, ends with the error that tells which, and nothing of its open window
+// is ever visible.
+func TestLostTransactionEndsThePublisher(t *testing.T) {
+	t.Parallel()
+	k := sandbox.RunKafka(t, sandbox.KafkaOptions{Properties: map[string]string{"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}})
+	topic, checkpoints := k.NewTopic(t, 2, nil), k.NewTopic(t, 1, nil)
+	for name, c := range map[string]struct {
+		want    error
+		timeout time.Duration
+		lose    func(x *transactor)
+	}{
+		"fenced": {txn.ErrFenced, time.Minute, func(x *transactor) {
+			other, err := txn.New(txn.Options{Brokers: x.brokers, ID: x.coordinator.ID(), Conn: conn.Options{ClientID: "test", Version: sarama.V3_7_0_0}})
+			if err == nil {
+				defer other.Close()
+				_, err = other.Fence(context.Background())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}},
+		"timed out": {txn.ErrAborted, 400 * time.Millisecond, func(*transactor) {}},
+	} {
+		for _, where := range []string{"sending", "committing"} {
+			id := uniqueTopic(t)
+			x := startTransactor(t, k.Addrs(), checkpoints, id, func(_ *kafka.Options, o *txn.Options) { o.Timeout = c.timeout })
+			x.publish(topic, 0, 100)
+			if where == "committing" {
+				x.cut()
+				if err := x.p.Drain(ctxTimeout(t, time.Minute)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.lose(x)
+			var err error
+			for deadline := time.Now().Add(time.Minute); err == nil; {
+				if where == "committing" {
+					if c.timeout < time.Minute {
+						time.Sleep(3 * c.timeout) // a process that does nothing for long is what is tested
+					}
+					if err := x.p.Commit(context.Background()); err == nil {
+						t.Errorf("%s: committed", name)
+					}
+				}
+				if perr := x.p.Publish(context.Background(), record(topic, "a", 1), 1); perr == nil {
+					x.p.Flush()
+				}
+				select {
+				case err = <-x.ended:
+				case <-time.After(10 * time.Millisecond):
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("%s while %s: the publisher goes on: %+v", name, where, x.p.Stats())
+				}
+			}
+			var fatal *kafka.FatalError
+			if !errors.As(err, &fatal) || !errors.Is(err, c.want) {
+				t.Errorf("%s while %s: %v, want %v", name, where, err, c.want)
+			}
+		}
+	}
+	if got := relaytestCount(t, k.Addrs(), topic); got != 0 {
+		t.Errorf("read_committed sees %d records of lost windows", got)
+	}
+}
+
+func relaytestCount(t *testing.T, brokers []string, topic string) (n int) {
+	t.Helper()
+	err := relaytest.Consume(context.Background(), relaytest.ConsumeOptions{Brokers: brokers, Topics: []string{topic}, ReadCommitted: true}, func(relaytest.Message) error {
+		n++
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A record that the broker refuses inside a transaction is judged there: the others of the batch, and what is published instead, are committed together.
+func TestPoisonInsideATransaction(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic, letters, checkpoints := k.NewTopic(t, 1, map[string]string{"max.message.bytes": "5000"}), k.NewTopic(t, 1, nil), k.NewTopic(t, 1, nil)
+	x := startTransactor(t, k.Addrs(), checkpoints, uniqueTopic(t), func(o *kafka.Options, _ *txn.Options) {
+		o.Judge = func(_ *kafka.PoisonError, rec *router.Record) kafka.Judgement {
+			if string(rec.Key) == "dropped" {
+				return kafka.Judgement{Drop: true}
+			}
+			letter := *rec
+			letter.Topic = letters
+			return kafka.Judgement{Instead: &letter}
+		}
+	})
+	for w := range 3 {
+		x.publish(topic, w*20, w*20+10)
+		for _, key := range []string{"lettered", "dropped"} {
+			bad := record(topic, key, uint64(w))
+			bad.Value = append(bad.Value, noise(9000)...)
+			if err := x.p.Publish(context.Background(), bad, 1); err != nil && !isPoison(err, kafka.ReasonTooLarge) {
+				t.Fatal(err)
+			} else if err != nil && key == "lettered" { // nothing before it waits: the caller's to judge
+				bad.Topic = letters
+				if err := x.p.Publish(context.Background(), bad, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		x.publish(topic, w*20+10, w*20+20)
+		x.cut()
+		x.commit()
+	}
+	x.wantVisible(topic, 60)
+	x.wantVisible(letters, 3)
+}
