@@ -7,6 +7,16 @@ import (
 	"outbox-relay/binlog/gtid"
 )
 
+// Begun is a transaction of which some rows are done with.
+type Begun struct {
+	// GTID is what the source calls the transaction.
+	GTID string `json:"gtid"`
+	// Rows is how many of its rows in watched tables, counted from the first
+	// one, need not be read again. At least 1. The count holds for the watched
+	// tables of the checkpoint only.
+	Rows int `json:"rows"`
+}
+
 // Checkpoint is the progress of a relay as it is stored. A restart continues
 // after GTIDSet; the other fields tell people and the next start about it.
 type Checkpoint struct {
@@ -15,6 +25,10 @@ type Checkpoint struct {
 	// GTIDSet are the transactions that need not be read again: everything
 	// before the start position and everything that was acknowledged. Never nil.
 	GTIDSet *gtid.Set
+	// Begun are transactions outside GTIDSet of which the first rows were
+	// acknowledged. A restart gets them again from the source and skips those
+	// rows. Empty but under exactly-once delivery.
+	Begun []Begun
 	// SourceUUID is the server_uuid of the server that was read last.
 	SourceUUID string
 	// BinlogFile and BinlogPosition are where the last transaction of GTIDSet

@@ -13,9 +13,10 @@ import (
 	"outbox-relay/binlog/gtid"
 )
 
-// Version is the version of the encoding. A new field or a new meaning needs a
-// new one: an older relay must refuse what it would drop.
-const Version = 1
+// Version is the newest version of the encoding. A new field or a new meaning
+// needs a new one: an older relay must refuse what it would drop. Version 2 has
+// begun transactions; a checkpoint without any is written as version 1.
+const Version = 2
 
 // format tells a checkpoint from any other JSON.
 const format = "outbox-relay checkpoint"
@@ -29,10 +30,11 @@ type envelope struct {
 	Content  json.RawMessage `json:"checkpoint"`
 }
 
-// content is version 1 of the inner object.
+// content is the inner object.
 type content struct {
 	Name           string          `json:"name"`
 	GTIDSet        *gtid.Set       `json:"gtid_set"`
+	Begun          []Begun         `json:"begun,omitempty"`
 	SourceUUID     string          `json:"source_uuid"`
 	BinlogFile     string          `json:"binlog_file"`
 	BinlogPosition uint64          `json:"binlog_position"`
@@ -55,13 +57,19 @@ func Marshal(c *Checkpoint) ([]byte, error) {
 	case c.GTIDSet == nil:
 		return nil, invalid("it has no GTID set")
 	}
+	version := 1
+	for _, b := range c.Begun {
+		if version = 2; b.GTID == "" || b.Rows < 1 {
+			return nil, invalid(fmt.Sprintf("%d rows of the transaction %q are done", b.Rows, b.GTID))
+		}
+	}
 	in := content(*c)
 	in.Time = c.Time.UTC()
 	compact, err := json.Marshal(in)
 	if err != nil {
 		return nil, invalid(err.Error())
 	}
-	out, err := json.MarshalIndent(envelope{format, Version, checksum(compact), compact}, "", "  ")
+	out, err := json.MarshalIndent(envelope{format, version, checksum(compact), compact}, "", "  ")
 	if err != nil {
 		return nil, invalid(err.Error())
 	}
@@ -95,6 +103,11 @@ func Unmarshal(data []byte, name string) (*Checkpoint, error) {
 	}
 	if in.GTIDSet == nil {
 		return nil, refuse(ErrDamaged, hintDamaged, "it has no GTID set")
+	}
+	for _, b := range in.Begun {
+		if b.GTID == "" || b.Rows < 1 {
+			return nil, refuse(ErrDamaged, hintDamaged, "%d rows of the transaction %q are said to be done", b.Rows, b.GTID)
+		}
 	}
 	if in.Name != name {
 		return nil, refuse(ErrForeign, hintForeign, "it belongs to the relay %q, this one is %q", in.Name, name)

@@ -40,10 +40,13 @@ func encode(t *testing.T, c *checkpoint.Checkpoint) []byte {
 func TestEncodingRoundTrip(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*checkpoint.Checkpoint){
-		"all fields":   func(*checkpoint.Checkpoint) {},
-		"first save":   func(c *checkpoint.Checkpoint) { *c = checkpoint.Checkpoint{Name: "orders", GTIDSet: new(gtid.Set)} },
-		"other zone":   func(c *checkpoint.Checkpoint) { c.Time = c.Time.In(time.FixedZone("", 3600)) },
-		"no columns":   func(c *checkpoint.Checkpoint) { c.Columns = nil },
+		"all fields": func(*checkpoint.Checkpoint) {},
+		"first save": func(c *checkpoint.Checkpoint) { *c = checkpoint.Checkpoint{Name: "orders", GTIDSet: new(gtid.Set)} },
+		"other zone": func(c *checkpoint.Checkpoint) { c.Time = c.Time.In(time.FixedZone("", 3600)) },
+		"no columns": func(c *checkpoint.Checkpoint) { c.Columns = nil },
+		"begun": func(c *checkpoint.Checkpoint) {
+			c.Begun = []checkpoint.Begun{{GTID: "0a000000-0000-0000-0000-000000000001:101", Rows: 70000}}
+		},
 		"empty tables": func(c *checkpoint.Checkpoint) { c.Tables = []string{} },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,7 +115,7 @@ func TestEncodingRefuses(t *testing.T) {
 		{"no content", `{"format":"outbox-relay checkpoint","version":1}`, checkpoint.ErrDamaged, "no content"},
 		{"text", "binlog.000001 154\n", checkpoint.ErrForeign, "it is no checkpoint"},
 		{"other JSON", `{"pos": 154}`, checkpoint.ErrForeign, "JSON, but no checkpoint"},
-		{"newer", replace(`"version": 1`, `"version": 2`), checkpoint.ErrVersion, "it has version 2, this relay knows up to 1"},
+		{"newer", replace(`"version": 1`, `"version": 3`), checkpoint.ErrVersion, "it has version 3, this relay knows up to 2"},
 		{"version zero", replace(`"version": 1`, `"version": 0`), checkpoint.ErrDamaged, "it has version 0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -170,6 +173,8 @@ func TestMarshalRefuses(t *testing.T) {
 	for name, change := range map[string]func(*checkpoint.Checkpoint){
 		"no name":         func(c *checkpoint.Checkpoint) { c.Name = "" },
 		"no set":          func(c *checkpoint.Checkpoint) { c.GTIDSet = nil },
+		"begun by 0 rows": func(c *checkpoint.Checkpoint) { c.Begun = []checkpoint.Begun{{GTID: "a:1"}} },
+		"begun nothing":   func(c *checkpoint.Checkpoint) { c.Begun = []checkpoint.Begun{{Rows: 1}} },
 		"broken columns":  func(c *checkpoint.Checkpoint) { c.Columns = json.RawMessage(`{"a"`) },
 		"impossible time": func(c *checkpoint.Checkpoint) { c.Time = time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC) },
 	} {
@@ -197,6 +202,20 @@ func TestReadsVersion1(t *testing.T) {
 	}
 	if diff := cmp.Diff(example(), got, decodedColumns); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// An older relay would read the rows of a begun transaction again if it did not refuse the checkpoint.
+func TestBegunTransactionsNeedANewerVersion(t *testing.T) {
+	t.Parallel()
+	c := example()
+	c.Begun = []checkpoint.Begun{{GTID: "0a000000-0000-0000-0000-000000000001:101", Rows: 7}}
+	if text := string(encode(t, c)); !strings.Contains(text, `"version": 2`) || !strings.Contains(text, `"rows": 7`) {
+		t.Errorf("got %s", text)
+	}
+	c.Begun = nil
+	if text := string(encode(t, c)); !strings.Contains(text, `"version": 1`) || strings.Contains(text, "begun") {
+		t.Errorf("without any: got %s", text)
 	}
 }
 

@@ -288,6 +288,61 @@ func (t *Tracker) Acked(seqs []uint64) Advance {
 	return t.advance()
 }
 
+// Mark is a moment in the stream of announced records.
+type Mark struct {
+	last        uint64 // the newest transaction in flight; first-1 if none is
+	outstanding int    // of that one
+}
+
+// Mark takes the moment, and the position as it will be once everything that
+// was announced before is acknowledged. Its set is the caller's. InFlight and
+// what follows are those of now.
+func (t *Tracker) Mark() (Mark, Position) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.position()
+	m := Mark{last: t.first + uint64(t.count) - 1}
+	p.Set = p.Set.Clone()
+	for i := range t.count {
+		e := &t.ring[(t.head+i)&(len(t.ring)-1)]
+		m.outstanding = e.outstanding
+		if !e.closed {
+			break
+		}
+		includeIn(p.Set, e.one)
+		for _, r := range e.more {
+			includeIn(p.Set, r)
+		}
+		p.Done, p.LastCommitMicros, p.BinlogFile, p.BinlogPosition = true, e.at.commitMicros, e.at.file, e.at.position
+		if !e.own {
+			p.Generation++
+		}
+	}
+	return m, p
+}
+
+// AckedThrough takes the acknowledgements of everything that was announced
+// before the mark and not acknowledged yet. No record announced before a mark
+// may be reported by Acked after it.
+func (t *Tracker) AckedThrough(m Mark) Advance {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.count {
+		e := &t.ring[(t.head+i)&(len(t.ring)-1)]
+		seq := t.first + uint64(i)
+		if seq > m.last {
+			break
+		}
+		n := e.outstanding
+		if seq == m.last {
+			n = m.outstanding
+		}
+		e.outstanding -= n
+		t.records -= n
+	}
+	return t.advance()
+}
+
 // advance takes the done prefix out of the ring.
 func (t *Tracker) advance() Advance {
 	a := Advance{}
@@ -317,12 +372,14 @@ func (t *Tracker) advance() Advance {
 	return a
 }
 
-func (t *Tracker) include(r gtid.Range) {
+func (t *Tracker) include(r gtid.Range) { includeIn(&t.set, r) }
+
+func includeIn(set *gtid.Set, r gtid.Range) {
 	if r.First == r.Last {
-		t.set.Add(gtid.GTID{UUID: r.UUID, Tag: r.Tag, Number: r.First})
+		set.Add(gtid.GTID{UUID: r.UUID, Tag: r.Tag, Number: r.First})
 		return
 	}
-	t.set.AddRange(r)
+	set.AddRange(r)
 }
 
 func (t *Tracker) entry(seq uint64) *entry {
@@ -356,6 +413,10 @@ func (t *Tracker) InFlight() int {
 func (t *Tracker) Position() Position {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.position()
+}
+
+func (t *Tracker) position() Position {
 	if t.snapshot == nil {
 		t.snapshot = t.set.Clone()
 	}
