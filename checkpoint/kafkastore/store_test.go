@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"outbox-relay/checkpoint"
 	"outbox-relay/checkpoint/kafkastore"
@@ -299,6 +302,32 @@ func TestABrokerThatComesAndGoes(t *testing.T) {
 	o.Timeout = 0
 	c, err := open(t, o).Load(t.Context())
 	wantNumber(t, c, err, 52)
+}
+
+// The record is in the log and the commit gets no answer. The next save must not give its sequence number again: the broker would take the new record for the
+// old one, and commit that.
+func TestASaveBehindOneOfUnknownFate(t *testing.T) {
+	t.Parallel()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	o := kafkastore.Options{Name: "relay", Topic: "checkpoints", Brokers: cluster.ListenAddrs(), Timeout: 200 * time.Millisecond}
+	s := open(t, o)
+	if err := s.Save(t.Context(), numbered(o.Name, 1)); err != nil {
+		t.Fatal(err)
+	}
+	f := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Err: kerr.CoordinatorLoadInProgress, Count: 1 << 30})
+	if err := s.Save(t.Context(), numbered(o.Name, 2)); err == nil || f.Hits() == 0 {
+		t.Fatalf("saved without a commit (%v)", err)
+	}
+	f.Remove()
+	if err := s.Save(t.Context(), numbered(o.Name, 3)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := open(t, o).Load(t.Context())
+	wantNumber(t, c, err, 3)
 }
 
 // After a week without a save the coordinator has forgotten the id.
