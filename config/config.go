@@ -215,6 +215,8 @@ type Limits struct {
 	SpoolDir string `yaml:"spool_dir"`
 	// Topics bounds the topic names that appear as metric labels.
 	Topics int `yaml:"topics"`
+	// ParkedKeys bounds the keys that are parked.
+	ParkedKeys int `yaml:"parked_keys"`
 }
 
 // HTTP is the server for metrics, health and status.
@@ -262,7 +264,7 @@ func Default() *Config {
 		},
 		Poison: Poison{Policy: PolicyHalt, Topic: "outbox.dead-letter"},
 		OnHalt: OnHaltWait,
-		Limits: Limits{Buffer: 16 * MiB, Row: 16 * MiB, Spool: 10 * GiB, Topics: 1000},
+		Limits: Limits{Buffer: 16 * MiB, Row: 16 * MiB, Spool: 10 * GiB, Topics: 1000, ParkedKeys: 10_000},
 		HTTP:   HTTP{Address: ":9733"},
 		Log:    Log{Level: "info", Format: "text"},
 	}

@@ -171,8 +171,7 @@ func TestFaults(t *testing.T) {
 			[]string{"checkpoint.address: a user or password is given and no server (line 4) - name the server, or drop user and password to use the source with its account"}},
 		{"checkpoint server without use", "checkpoint: {address: 'db9:3306', user: x}", nil, nil,
 			[]string{"checkpoint.address: has no effect with store file (line 4) - set checkpoint.store to mysql, or drop it"}},
-		{"parked keys", "poison: {policy: dead_letter, park_keys: true}", nil, nil,
-			[]string{"poison.park_keys: sending later rows of a dead-lettered key after it is not available yet (line 4) - leave it out: they go on to their topic"}},
+		{"no parked keys", "limits: {parked_keys: 0}", nil, nil, []string{"limits.parked_keys: is not between 1 and 1000000 (line 4)"}},
 		{"parking without dead letters", "poison: {park_keys: true}", nil, nil,
 			[]string{"poison.park_keys: has no effect with policy halt (line 4) - it belongs to policy dead_letter"}},
 

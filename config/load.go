@@ -127,7 +127,7 @@ func (c *collector) complete(cfg *Config, tree map[string]any) {
 			t.Poison.Topic = cfg.Poison.Topic
 		}
 		if _, ok := own["park_keys"]; !ok {
-			t.Poison.ParkKeys = cfg.Poison.ParkKeys
+			t.Poison.ParkKeys = cfg.Poison.ParkKeys && t.Poison.Policy == PolicyDeadLetter
 		}
 		if t.Preset == PresetDebezium && t.Debezium.TopicPrefix == "" {
 			t.Debezium.TopicPrefix = cfg.Name

@@ -66,7 +66,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Poison: config.Poison{Policy: "halt", Topic: "outbox.dead-letter"},
 		OnHalt: "wait",
-		Limits: config.Limits{Buffer: 16 << 20, Row: 16 << 20, Spool: 10 << 30, Topics: 1000},
+		Limits: config.Limits{Buffer: 16 << 20, Row: 16 << 20, Spool: 10 << 30, Topics: 1000, ParkedKeys: 10_000},
 		HTTP:   config.HTTP{Address: ":9733"},
 		Log:    config.Log{Level: "info", Format: "text"},
 	}
@@ -169,7 +169,7 @@ func TestEveryKey(t *testing.T) {
 		},
 		Poison: config.Poison{Policy: "halt", Topic: "dead"},
 		OnHalt: "exit",
-		Limits: config.Limits{Buffer: config.MiB, Row: 512 * config.KiB, Spool: config.TiB, SpoolDir: "/spool", Topics: 5},
+		Limits: config.Limits{Buffer: config.MiB, Row: 512 * config.KiB, Spool: config.TiB, SpoolDir: "/spool", Topics: 5, ParkedKeys: 10_000},
 		HTTP:   config.HTTP{Address: "127.0.0.1:0"},
 		Log:    config.Log{Level: "debug", Format: "json"},
 	}

@@ -159,9 +159,6 @@ func (c *collector) checkpoint(k *Checkpoint, delivery string) {
 }
 
 func (c *collector) poison(p *Poison, path string) {
-	if p.ParkKeys && p.Policy == PolicyDeadLetter && !c.faulty(path+".park_keys") {
-		c.later(path+".park_keys", "sending later rows of a dead-lettered key after it", "leave it out: they go on to their topic")
-	}
 	c.check(!p.ParkKeys || p.Policy == PolicyDeadLetter, path+".park_keys", "it belongs to policy dead_letter", "has no effect with policy %s", p.Policy)
 	c.topic(path+".topic", p.Topic)
 	c.check(!brokerTopics[p.Topic], path+".topic", "name one of your own, such as outbox.dead-letter", "%s is a topic of the brokers themselves, which refuse producers", p.Topic)
@@ -176,6 +173,7 @@ func (c *collector) limits(l *Limits) {
 	c.size("limits.row", l.Row, KiB, GiB)
 	c.size("limits.spool", l.Spool, MiB, 1024*TiB)
 	c.check(l.Topics > 0, "limits.topics", "", "must be at least 1")
+	c.check(l.ParkedKeys > 0 && l.ParkedKeys <= 1_000_000, "limits.parked_keys", "", "is not between 1 and 1000000")
 }
 
 // later reports a choice that is part of the grammar but not of this version.

@@ -3,6 +3,8 @@ package relay
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,6 +17,9 @@ type PoisonPolicy struct {
 	// Topic takes the dead letters.
 	Topic string
 }
+
+// reasonParked is that of a good record which follows a dead letter of its key.
+const reasonParked = "parked"
 
 // PoisonAction is what is done with a poison record.
 type PoisonAction uint8
@@ -36,14 +41,20 @@ const (
 	headerTable  = "dead-letter-table"
 	headerSize   = "dead-letter-size"
 	headerHash   = "dead-letter-sha256"
+	// headerRelay tells the letters of relays apart that share a topic.
+	headerRelay = "dead-letter-relay"
+	// headerTimestamp is there only if the record had a timestamp that its topic refused: then that of the letter is when it was made.
+	headerTimestamp = "dead-letter-timestamp"
 	// headerPartition is there only if the rule chose the partition.
 	headerPartition = "dead-letter-partition"
 )
 
 // deadLetter makes the dead letter of a record, which shares its bytes: a sink copies what it takes. Key, value and headers are the record's; what could not be made of it is missing.
-func deadLetter(rec *router.Record, bad *Poison, topic string, now time.Time) *router.Record {
+func deadLetter(rec *router.Record, bad *Poison, topic, name string, now time.Time) *router.Record {
 	out := &router.Record{Topic: topic, Key: rec.Key, Value: rec.Value, TimestampMillis: rec.TimestampMillis, Partition: router.AnyPartition, Table: rec.Table, Rule: rec.Rule, ID: rec.ID}
-	if bad.Reason == string(router.ReasonInvalidTimestamp) {
+	var incomplete *router.Poison
+	invalid := bad.Reason == string(router.ReasonInvalidTimestamp)
+	if invalid {
 		out.TimestampMillis = now.UnixMilli()
 	}
 	add := func(key string, value []byte) {
@@ -80,6 +91,10 @@ func deadLetter(rec *router.Record, bad *Poison, topic string, now time.Time) *r
 		hash = []byte(hex.EncodeToString(sum[:]))
 	}
 	add(headerHash, hash)
+	add(headerRelay, []byte(name))
+	if invalid && !errors.As(bad.Err, &incomplete) {
+		add(headerTimestamp, strconv.AppendInt(nil, rec.TimestampMillis, 10))
+	}
 	if rec.Partition != router.AnyPartition {
 		add(headerPartition, strconv.AppendInt(nil, int64(rec.Partition), 10))
 	}
@@ -98,6 +113,23 @@ func isDeadLetter(rec *router.Record, topic string) bool {
 		}
 	}
 	return false
+}
+
+// acceptable makes a dead letter of one that its topic refuses, nil if nothing is left to try.
+func acceptable(letter *router.Record, bad *Poison, now time.Time) *router.Record {
+	out := *letter
+	dated := slices.ContainsFunc(out.Headers, func(h router.Header) bool { return h.Key == headerTimestamp })
+	switch {
+	case bad.Reason == string(router.ReasonInvalidTimestamp) && !dated:
+		at := router.Header{Key: headerTimestamp, Value: strconv.AppendInt(nil, out.TimestampMillis, 10)}
+		out.Headers = slices.Insert(slices.Clone(out.Headers), len(out.Headers)-1, at) // the position stays the last
+	case out.Value == nil:
+		return nil
+	default:
+		out.Value = nil
+	}
+	out.TimestampMillis = now.UnixMilli()
+	return &out
 }
 
 // policy is the policy of a rule.
@@ -120,17 +152,14 @@ func (s *session) verdict(bad *Poison, rec *router.Record) (instead *router.Reco
 		return nil, true
 	case DeadLetterPoison:
 		if isDeadLetter(rec, policy.Topic) {
-			if rec.Value == nil {
-				return nil, false // not even that is accepted
-			}
-			smaller := *rec
-			smaller.Value, smaller.TimestampMillis = nil, time.Now().UnixMilli()
-			return &smaller, false
+			return acceptable(rec, bad, time.Now()), false
 		}
-		s.metrics.poison.WithLabelValues(bad.Reason).Inc()
 		s.metrics.deadLetters.WithLabelValues(bad.Reason).Inc()
-		s.log.Warn("poison record becomes a dead letter", append(attrs, "dead_letter_topic", policy.Topic)...)
-		return deadLetter(rec, bad, policy.Topic, time.Now()), false
+		if bad.Reason != reasonParked {
+			s.metrics.poison.WithLabelValues(bad.Reason).Inc()
+			s.log.Warn("poison record becomes a dead letter", append(attrs, "dead_letter_topic", policy.Topic)...)
+		}
+		return deadLetter(rec, bad, policy.Topic, s.o.Name, time.Now()), false
 	}
 	return nil, false
 }

@@ -35,3 +35,6 @@ func (r *Room) Acked(seqs []uint64) { r.pump.acked(seqs) }
 
 // DeadLetter makes the dead letter of a record.
 var DeadLetter = deadLetter
+
+// Acceptable makes a dead letter of one that its topic refuses.
+var Acceptable = acceptable

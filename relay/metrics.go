@@ -53,6 +53,7 @@ func newMetrics(r *Relay, reg prometheus.Registerer) *metrics {
 			}
 			return time.Since(s.Checkpoint.SavedAt).Seconds()
 		}),
+		gauge("parked_keys", "Keys whose records become dead letters until theirs are published again.", nil, func(s Status) float64 { return float64(s.Sink.ParkedKeys) }),
 		gauge("role", "The role of this instance: 1 for the one held.", prometheus.Labels{"role": string(RoleActive)}, func(s Status) float64 { return flag(s.Role == RoleActive) }),
 		gauge("role", "The role of this instance: 1 for the one held.", prometheus.Labels{"role": string(RoleStandby)}, func(s Status) float64 { return flag(s.Role == RoleStandby) }),
 		gauge("ready", "1 while /readyz answers 200.", nil, func(s Status) float64 { return flag(s.Ready) }),

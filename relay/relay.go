@@ -51,8 +51,10 @@ type SinkStats struct {
 	Records   int           // taken and not acknowledged
 	Bytes     int64         // memory they hold
 	OldestAge time.Duration // how long the oldest of them waits; 0 without one
-	Connected []string      // brokers that records can go to; nil where there are none by design
-	Stalled   []string      // sentences: a topic and why it stands still
+	// ParkedKeys have dead letters that were not published again, and send what follows after them.
+	ParkedKeys int
+	Connected  []string // brokers that records can go to; nil where there are none by design
+	Stalled    []string // sentences: a topic and why it stands still
 	// Unreachable is why the sink could not work at all since it began; empty once it could.
 	Unreachable string
 	LastError   string

@@ -60,6 +60,7 @@ type SinkStatus struct {
 	InFlightBytes        int64    `json:"in_flight_bytes"`
 	InFlightTransactions int      `json:"in_flight_transactions"`
 	OldestSeconds        float64  `json:"oldest_seconds"`
+	ParkedKeys           int      `json:"parked_keys"` // whose records become dead letters until theirs are published again
 	Connected            []string `json:"connected,omitempty"`
 	Stalled              []string `json:"stalled,omitempty"`
 	LastError            string   `json:"last_error,omitempty"`
@@ -103,7 +104,7 @@ func (r *Relay) Status() Status {
 	}
 	sink := s.sink.Stats()
 	p := s.tracker.Position()
-	st.Sink = SinkStatus{InFlightRecords: sink.Records, InFlightBytes: sink.Bytes, InFlightTransactions: p.InFlight, OldestSeconds: sink.OldestAge.Seconds(), Connected: sink.Connected, Stalled: sink.Stalled, LastError: sink.LastError}
+	st.Sink = SinkStatus{InFlightRecords: sink.Records, InFlightBytes: sink.Bytes, InFlightTransactions: p.InFlight, OldestSeconds: sink.OldestAge.Seconds(), ParkedKeys: sink.ParkedKeys, Connected: sink.Connected, Stalled: sink.Stalled, LastError: sink.LastError}
 	st.CaughtUp = s.caughtUp.Load() && src.Connected
 	st.LagSeconds = s.lag(now, src, p.InFlight > 0, p.OldestCommitMicros, p.LastCommitMicros)
 	if ack := s.lastAck.Load(); ack > 0 {

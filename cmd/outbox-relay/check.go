@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"unicode/utf8"
@@ -84,6 +85,21 @@ func deadLetterTopics(cfg *config.Config) []string {
 		}
 	}
 	return topics
+}
+
+// parkingTopics are the topics of dead letters whose keys are parked.
+func parkingTopics(cfg *config.Config) []string {
+	var topics []string
+	if cfg.Poison.ParkKeys {
+		topics = append(topics, cfg.Poison.Topic)
+	}
+	for i := range cfg.Tables {
+		if p := cfg.Tables[i].Poison; p.ParkKeys {
+			topics = append(topics, p.Topic)
+		}
+	}
+	slices.Sort(topics)
+	return slices.Compact(topics)
 }
 
 // checkpointPath is empty where the checkpoint is in no file.

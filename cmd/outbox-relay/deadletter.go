@@ -33,8 +33,8 @@ in the consumer group "outbox-relay.<name>.redrive".`,
 	list := &cobra.Command{
 		Use: "list", Short: "List dead letters", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return a.withLetters(topic, func(ctx context.Context, _ *config.Config, l *kafka.Letters, topic string) error {
-				return a.listLetters(ctx, l, topic, all, asJSON)
+			return a.withLetters(topic, func(ctx context.Context, cfg *config.Config, l *kafka.Letters, topic string) error {
+				return a.listLetters(ctx, cfg, l, topic, all, asJSON)
 			})
 		},
 	}
@@ -45,11 +45,11 @@ in the consumer group "outbox-relay.<name>.redrive".`,
 		Use: "redrive", Short: "Publish dead letters again, to the topics that refused them",
 		Long: `Publish dead letters again, to the topics that refused them, with their ids, keys, headers and order. What stood in their way has to be gone: a limit raised, a policy changed.
 It may be interrupted and repeated: it goes on where it was, and sends the last ones twice at most, with the same header outbox-relay-position. Letters of which no whole record was kept are named and passed by.
-It stops at a letter that is refused again.`,
+It stops at a letter that is refused again. Under park_keys it goes on until it has caught up with the relay, which then lets the keys go. Run one at a time.`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return a.withLetters(topic, func(ctx context.Context, cfg *config.Config, l *kafka.Letters, _ string) error {
-				return a.redrive(ctx, cfg, l, dry)
+			return a.withLetters(topic, func(ctx context.Context, cfg *config.Config, l *kafka.Letters, topic string) error {
+				return a.redrive(ctx, cfg, l, topic, dry)
 			})
 		},
 	}
@@ -80,13 +80,24 @@ func (a *app) withLetters(topic string, do func(context.Context, *config.Config,
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	o := kafkaOptions(cfg)
-	l, err := kafka.OpenLetters(ctx, o, topic, "outbox-relay."+cfg.Name+".redrive")
+	// The connections live on for a moment after a signal: what was published again is noted.
+	living, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(2*drainTimeout, end) })()
+	l, err := kafka.OpenLetters(living, kafkaOptions(cfg), topic, redriveGroup(cfg))
 	if err != nil {
 		return err
 	}
 	defer l.Close()
 	return do(ctx, cfg, l, topic)
+}
+
+// redriveGroup is the consumer group that remembers how far the dead letters of a relay were published again.
+func redriveGroup(cfg *config.Config) string { return "outbox-relay." + cfg.Name + ".redrive" }
+
+// ownLetter tells the letters of this relay from those of others in the same topic.
+func ownLetter(cfg *config.Config, d relay.DeadLetterInfo) bool {
+	return d.Relay == "" || d.Relay == cfg.Name
 }
 
 // shownLetter is the JSON of dead-letter list.
@@ -106,7 +117,7 @@ type shownLetter struct {
 	ValueKept bool      `json:"value_kept"`
 }
 
-func (a *app) listLetters(ctx context.Context, l *kafka.Letters, topic string, all, asJSON bool) error {
+func (a *app) listLetters(ctx context.Context, cfg *config.Config, l *kafka.Letters, topic string, all, asJSON bool) error {
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	var out io.Writer = w
 	if asJSON {
@@ -115,7 +126,7 @@ func (a *app) listLetters(ctx context.Context, l *kafka.Letters, topic string, a
 	n := 0
 	err := l.Read(ctx, all, func(x kafka.Letter) error {
 		d, ok := relay.ReadDeadLetter(x.Record)
-		if !ok {
+		if !ok || !ownLetter(cfg, d) {
 			return nil // somebody else's
 		}
 		if n++; n == 1 && !asJSON {
@@ -145,8 +156,14 @@ const redriveBatch = 500
 
 // redriver publishes letters again and keeps the place.
 type redriver struct {
+	out       io.Writer
+	cfg       *config.Config
 	letters   *kafka.Letters
 	publisher *kafka.Publisher
+	refuse    func(*kafka.PoisonError)
+	dry       bool
+
+	published, passed int
 
 	mu      sync.Mutex
 	acked   map[uint64]bool
@@ -157,8 +174,8 @@ type redriver struct {
 	next    uint64
 }
 
-func (a *app) redrive(ctx context.Context, cfg *config.Config, l *kafka.Letters, dry bool) error {
-	r := &redriver{letters: l, acked: map[uint64]bool{}}
+func (a *app) redrive(ctx context.Context, cfg *config.Config, l *kafka.Letters, topic string, dry bool) error {
+	r := &redriver{out: a.out, cfg: cfg, letters: l, dry: dry, acked: map[uint64]bool{}}
 	o := kafkaOptions(cfg)
 	o.Logger = slog.New(slog.DiscardHandler)
 	o.Acked = func(seqs []uint64) {
@@ -170,7 +187,7 @@ func (a *app) redrive(ctx context.Context, cfg *config.Config, l *kafka.Letters,
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	o.Poisoned = func(e *kafka.PoisonError) {
+	r.refuse = func(e *kafka.PoisonError) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.refused == nil {
@@ -178,6 +195,7 @@ func (a *app) redrive(ctx context.Context, cfg *config.Config, l *kafka.Letters,
 		}
 		cancel(r.refused)
 	}
+	o.Poisoned = r.refuse
 	var err error
 	if r.publisher, err = kafka.New(o); err != nil {
 		return err
@@ -186,54 +204,106 @@ func (a *app) redrive(ctx context.Context, cfg *config.Config, l *kafka.Letters,
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	go func() { ended <- r.publisher.Run(running) }() // ended by stop
 	defer func() { stop(); <-ended }()
-	published, passed := 0, 0
-	err = l.Read(ctx, false, func(x kafka.Letter) error {
-		if len(r.waiting) > 0 && (r.waiting[0].Partition != x.Partition || len(r.waiting) >= redriveBatch) && !dry {
-			if err := r.store(ctx); err != nil {
-				return err
-			}
-		}
-		rec, err := relay.Redrive(x.Record)
-		if err != nil {
-			passed++
-			fmt.Fprintf(a.out, "passed by: partition %d, offset %d, id %q: %v\n", x.Partition, x.Offset, x.Record.ID, err)
-			r.note(x, 0)
-			return nil
-		}
-		published++
-		if dry {
-			return nil
-		}
-		r.next++
-		r.note(x, r.next)
-		err = r.publisher.Publish(ctx, rec, r.next)
-		var bad *kafka.PoisonError
-		if errors.As(err, &bad) {
-			o.Poisoned(bad)
-		}
-		return err
-	})
-	if err == nil && !dry {
-		err = r.store(ctx)
-	} else if !dry {
+	err = r.round(ctx)
+	if err == nil && !dry && slices.Contains(parkingTopics(cfg), topic) {
+		err = r.catchUp(ctx)
+	}
+	if err != nil && !dry {
 		last, done := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 		_ = r.store(last) // what was acknowledged is done
 		done()
 	}
-	verb := "published again"
-	if dry {
-		verb = "would be published again"
+	return r.report(err)
+}
+
+func (r *redriver) report(err error) error {
+	verb, published := "published again", len(r.acked)
+	if r.dry {
+		verb, published = "would be published again", r.published
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.refused != nil {
 		err = r.refused
 	}
-	if !dry {
-		published = len(r.acked)
-	}
-	fmt.Fprintf(a.out, "%d letters %s, %d passed by\n", published, verb, passed)
+	fmt.Fprintf(r.out, "%d letters %s, %d passed by\n", published, verb, r.passed)
 	return err
+}
+
+// round publishes the letters again that are there, and stores the place behind them.
+func (r *redriver) round(ctx context.Context) error {
+	err := r.letters.Read(ctx, false, func(x kafka.Letter) error {
+		if len(r.waiting) > 0 && (r.waiting[0].Partition != x.Partition || len(r.waiting) >= redriveBatch) && !r.dry {
+			if err := r.store(ctx); err != nil {
+				return err
+			}
+		}
+		return r.letter(ctx, x)
+	})
+	if err != nil || r.dry {
+		return err
+	}
+	return r.store(ctx)
+}
+
+func (r *redriver) letter(ctx context.Context, x kafka.Letter) error {
+	if d, ok := relay.ReadDeadLetter(x.Record); ok && !ownLetter(r.cfg, d) {
+		r.note(x, 0)
+		return nil
+	}
+	rec, err := relay.Redrive(x.Record)
+	if err != nil {
+		r.passed++
+		fmt.Fprintf(r.out, "passed by: partition %d, offset %d, id %q: %v\n", x.Partition, x.Offset, x.Record.ID, err)
+		r.note(x, 0)
+		return nil
+	}
+	r.published++
+	if r.dry {
+		return nil
+	}
+	r.next++
+	r.note(x, r.next)
+	err = r.publisher.Publish(ctx, rec, r.next)
+	var bad *kafka.PoisonError
+	if errors.As(err, &bad) {
+		r.refuse(bad)
+	}
+	return err
+}
+
+const (
+	// catchUpQuiet is how long no letter may come before the relay counts as caught up with: longer than it keeps records back and looks for the place.
+	catchUpQuiet = 3 * time.Second
+	catchUpPause = 50 * time.Millisecond
+	catchUpLimit = time.Minute
+)
+
+// catchUp publishes letters again until none comes any more. The relay, which sees the mark at the place, keeps records of parked keys back meanwhile; once it
+// sees the place behind the last letter of a key, it lets the key go.
+func (r *redriver) catchUp(ctx context.Context) error {
+	if err := r.letters.Closing(true); err != nil {
+		return err
+	}
+	began := time.Now()
+	for quiet := began; time.Since(quiet) < catchUpQuiet; {
+		if time.Since(began) > catchUpLimit {
+			return errors.Join(errors.New("letters keep coming: what makes records poison is still there, and their keys stay parked"), r.letters.Closing(false))
+		}
+		before := r.published + r.passed
+		if err := r.round(ctx); err != nil {
+			return err
+		}
+		if r.published+r.passed > before {
+			quiet = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(catchUpPause):
+		}
+	}
+	return r.letters.Closing(false)
 }
 
 // note remembers a letter until the place is stored.

@@ -148,6 +148,9 @@ func printStatus(w io.Writer, s *relay.Status, now time.Time) error {
 			line("source", "not connected for %s", ago(now, src.Since))
 		}
 		line("in flight", "%d records, %d bytes, %d transactions", s.Sink.InFlightRecords, s.Sink.InFlightBytes, s.Sink.InFlightTransactions)
+		if n := s.Sink.ParkedKeys; n > 0 {
+			line("parked", "%d keys, until outbox-relay dead-letter redrive publishes their letters again", n)
+		}
 		for _, one := range s.Sink.Stalled {
 			line("stalled", "%s", one)
 		}

@@ -215,12 +215,16 @@ func addedTables(cfg *config.Config, added []string) error {
 
 // poisonPolicy is the policy of a rule, or the general one.
 func poisonPolicy(cfg *config.Config, rule int) relay.PoisonPolicy {
-	p := cfg.Poison
-	if rule >= 0 && rule < len(cfg.Tables) {
-		p = cfg.Tables[rule].Poison
-	}
+	p := poisonOfRule(cfg, rule)
 	actions := map[string]relay.PoisonAction{config.PolicyHalt: relay.HaltAtPoison, config.PolicySkip: relay.SkipPoison, config.PolicyDeadLetter: relay.DeadLetterPoison}
 	return relay.PoisonPolicy{Action: actions[p.Policy], Topic: p.Topic}
+}
+
+func poisonOfRule(cfg *config.Config, rule int) config.Poison {
+	if rule >= 0 && rule < len(cfg.Tables) {
+		return cfg.Tables[rule].Poison
+	}
+	return cfg.Poison
 }
 
 // stdoutSink gives the stdout sink the statistics that it does not have.
@@ -247,12 +251,34 @@ func newKafkaSink(cfg *config.Config, h relay.SinkHooks, log *slog.Logger, reg p
 		instead, drop := h.Judge(poisonOf(e), rec)
 		return kafka.Judgement{Instead: instead, Drop: drop}
 	}
+	o.Parking = parkingOf(cfg)
 	o.Logger, o.Registerer = log, reg
 	p, err := kafka.New(o)
 	if err != nil {
 		return nil, err
 	}
 	return kafkaSink{p, cfg.Kafka}, nil
+}
+
+// parkingOf is nil where no policy parks keys.
+func parkingOf(cfg *config.Config) *kafka.Parking {
+	topics := parkingTopics(cfg)
+	if len(topics) == 0 {
+		return nil
+	}
+	return &kafka.Parking{
+		Topic: func(rule int32) string {
+			if p := poisonOfRule(cfg, int(rule)); p.ParkKeys {
+				return p.Topic
+			}
+			return ""
+		},
+		Topics: topics, Group: redriveGroup(cfg), Limit: cfg.Limits.ParkedKeys,
+		Of: func(letter *router.Record) (topic string, ok bool) {
+			d, ok := relay.ReadDeadLetter(letter)
+			return d.Topic, ok && ownLetter(cfg, d)
+		},
+	}
 }
 
 func kafkaOptions(cfg *config.Config) kafka.Options {
@@ -273,10 +299,14 @@ func kafkaOptions(cfg *config.Config) kafka.Options {
 // poisonOf gives the relay's own word back for a record that it had refused.
 func poisonOf(e *kafka.PoisonError) *relay.Poison {
 	var own *relay.Poison
-	if errors.As(e.Err, &own) {
+	if errors.As(e.Err, &own) && !errors.Is(e, kafka.ErrParkedKeys) {
 		return own
 	}
-	return &relay.Poison{Reason: e.Reason, Table: e.Table, ID: e.ID, Position: e.Position, Topic: e.Topic, Err: e}
+	p := &relay.Poison{Reason: e.Reason, Table: e.Table, ID: e.ID, Position: e.Position, Topic: e.Topic, Err: e}
+	if errors.Is(e, kafka.ErrParkedKeys) {
+		p.Hint = "publish the dead letters again (outbox-relay dead-letter redrive), or raise limits.parked_keys, and restart"
+	}
+	return p
 }
 
 func (k kafkaSink) Publish(ctx context.Context, rec *router.Record, seq uint64) error {
@@ -297,7 +327,7 @@ func poisonIn(err error) error {
 
 func (k kafkaSink) Stats() relay.SinkStats {
 	s := k.Publisher.Stats()
-	out := relay.SinkStats{Records: s.InFlightRecords, Bytes: s.InFlightBytes, OldestAge: s.OldestAge, Connected: append([]string{}, s.Connected...), Unreachable: s.NoProducerID, LastAnswer: s.LastAnswer}
+	out := relay.SinkStats{ParkedKeys: s.ParkedKeys, Records: s.InFlightRecords, Bytes: s.InFlightBytes, OldestAge: s.OldestAge, Connected: append([]string{}, s.Connected...), Unreachable: s.NoProducerID, LastAnswer: s.LastAnswer}
 	if s.LastError != nil {
 		out.LastError = s.LastError.Error()
 	}

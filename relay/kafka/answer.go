@@ -138,6 +138,7 @@ func (p *Publisher) answered(part *partition, a *sarama.ProduceResponseBlock, en
 	v, known := judge(a.Err)
 	b := part.queue[0]
 	if v.class == classOK {
+		b.offset = a.Offset
 		part.pop()
 		part.failures = 0
 		part.notBefore = time.Time{}
@@ -316,7 +317,11 @@ func (p *Publisher) acknowledge(acked []*batch, r *request) {
 	defer p.unlock()
 	p.instead -= instead
 	for _, b := range acked {
-		t := r.parts[slices.Index(r.batches, b)].topic
+		part := r.parts[slices.Index(r.batches, b)]
+		t := part.topic
+		if instead > 0 && p.parking != nil {
+			p.ackedLetters(part, b)
+		}
 		p.gone(b.count, b.window)
 		t.routed -= b.count
 		t.count(b, p.txn != nil)

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"iter"
+	"slices"
 	"time"
 )
 
@@ -26,6 +27,8 @@ type batch struct {
 	poison *PoisonError
 	// final: no topic takes the record, so its check is not repeated when its topic comes back changed.
 	final bool
+	// parked: all records are of parked keys, and are judged one after the other. Any other batch with poison holds one record.
+	parked bool
 	// blocks is set while the records behind such a batch wait for its judgement in their topic, where they need no batch each.
 	blocks bool
 
@@ -37,6 +40,7 @@ type batch struct {
 	// unknown: an attempt was made whose fate is not known, so the records may be in the log.
 	unknown  bool
 	attempts int
+	offset   int64 // of the first record, once acknowledged; negative if the broker did not say
 	// alone: sent in a request of its own, since a request with it could not be encoded.
 	alone bool
 }
@@ -90,6 +94,22 @@ func (b *batch) entries() iter.Seq[entry] {
 func (b *batch) first() entry {
 	e, _ := firstEntry(b.chunks[0])
 	return e
+}
+
+// shift removes the first of several records, and gives how much smaller the batch is.
+func (b *batch) shift(c *chunks) int {
+	e := b.first()
+	size := recordSize(e.body(), e.millis()-b.base, 0)
+	b.count--
+	b.headers -= e.headerCount()
+	b.size -= size
+	if chunk := b.chunks[0]; len(e) < len(chunk) {
+		b.chunks[0] = chunk[:copy(chunk, chunk[len(e):])]
+		return size
+	}
+	c.put(b.chunks[0])
+	b.chunks = slices.Delete(b.chunks, 0, 1)
+	return size
 }
 
 // release gives the memory back. The batch is empty afterwards.

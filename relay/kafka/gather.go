@@ -123,7 +123,7 @@ func (p *Publisher) kick(part *partition) {
 		p.join(part)
 		return
 	}
-	if part.sender == nil || part.scheduled || !part.wants() {
+	if part.sender == nil || part.scheduled || part.onHold || !part.wants() {
 		return
 	}
 	if !part.notBefore.IsZero() {

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"outbox-relay/router"
@@ -18,10 +19,13 @@ type Judgement struct {
 // poisoned is a record at the head of its partition that was refused for ever and waits for its judgement.
 type poisoned struct {
 	part  *partition
-	batch *batch // holds it alone
+	batch *batch // holds it, and others of parked keys at most
 	err   *PoisonError
 	rec   *router.Record // nil without Options.Judge
 }
+
+// errParked is the cause of a record that is not published although it is good.
+var errParked = errors.New("an earlier record of the key is among the dead letters")
 
 // maxInstead bounds how often a record is replaced: what is published instead of it may be refused too.
 const maxInstead = 3
@@ -64,7 +68,7 @@ func (p *Publisher) keepRefused(rec *router.Record, s shape, bad *PoisonError, f
 		return nil
 	}
 	part := p.partitionOf(t, b.first())
-	if len(part.queue) == 0 {
+	if len(part.queue) == 0 && !p.parks(b.first()) {
 		b.release(&p.chunks)
 		return bad
 	}
@@ -90,6 +94,9 @@ func (p *Publisher) awaitJudgement(part *partition) {
 	x := poisoned{part: part, batch: b, err: b.poison}
 	if p.o.Judge != nil {
 		e := b.first()
+		if b.parked {
+			x.err = p.poisonOf(e, part.topic.name, part.index, ReasonParked, errParked)
+		}
 		x.rec = e.record(part.topic.name, p.origins[e.origin()])
 	}
 	p.poisons = append(p.poisons, x)
@@ -115,6 +122,9 @@ func (p *Publisher) judge(poisons []poisoned) {
 				poisons = append(poisons, more...)
 				break
 			}
+			if errors.Is(err, ErrParkedKeys) {
+				break
+			}
 			x.rec = j.Instead
 		}
 		if err != nil {
@@ -133,30 +143,51 @@ func (p *Publisher) settle(x poisoned, j Judgement) ([]poisoned, *PoisonError) {
 		p.kick(part)
 		return p.release(), nil
 	}
-	seq := b.first().seq()
+	head := b.first()
+	seq := head.seq()
+	if k := p.parking; k != nil && !j.Drop {
+		if full := k.full(j.Instead); full != nil {
+			p.mu.Unlock()
+			e := *x.err
+			e.Err = errors.Join(full, e.Err)
+			return nil, &e
+		}
+	}
 	if !j.Drop {
 		if bad := p.replace(part, j.Instead, seq); bad != nil {
 			p.mu.Unlock()
 			return nil, bad
 		}
 	}
+	if head.instead() {
+		p.letter(head.record(part.topic.name, p.origins[head.origin()]), head.origin(), -1)
+	}
 	part.judging = false
-	part.pending -= b.size
-	if part.queue[0] == b {
-		part.pop()
+	replaced := part.queue[0] != b
+	if !replaced {
 		part.topic.routed--
 	}
-	p.forgetInstead(b)
 	part.failures = 0
+	if !b.parked {
+		p.metrics.errors[classPoison].Inc()
+	}
+	if b.count > 1 {
+		part.pending -= b.shift(&p.chunks)
+	} else {
+		part.pending -= b.size
+		if !replaced {
+			part.pop()
+		}
+		p.forgetInstead(b)
+		part.topic.unblock(b)
+		b.release(&p.chunks)
+	}
 	part.due = part.due || part.pending > 0
 	t := part.topic
-	t.unblock(b)
-	b.release(&p.chunks)
 	p.lessCrowded()
 	if len(t.unrouted) > 0 || t.grown > 0 {
 		p.route(t)
 	}
-	p.metrics.errors[classPoison].Inc()
 	p.kick(part)
 	p.wakePublish()
 	p.progress()
@@ -187,6 +218,7 @@ func (p *Publisher) replace(part *partition, rec *router.Record, seq uint64) *Po
 		p.instead++
 		p.gone(1, m.window) // the one instead of the other
 		p.flushAll()
+		p.letter(rec, p.origin(rec), 1)
 		return nil
 	}
 	reason, err := checkAlways(t.name, s.size, rec.TimestampMillis, rec.Partition)
@@ -201,7 +233,15 @@ func (p *Publisher) replace(part *partition, rec *router.Record, seq uint64) *Po
 	part.queue[0] = b
 	part.pending += b.size
 	p.instead++
+	p.letter(rec, p.origin(rec), 1)
 	return nil
+}
+
+// letter notes that what is published instead of a record was taken over (n = 1), or is taken out again (n = -1), if it parks its key.
+func (p *Publisher) letter(rec *router.Record, from uint32, n int) {
+	if p.parking != nil && p.origins[from].letters == rec.Topic {
+		p.parking.sent(rec, n)
+	}
 }
 
 // forgetInstead counts the records of a batch no more that were published instead of others.

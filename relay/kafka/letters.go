@@ -9,17 +9,35 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"outbox-relay/relay/kafka/conn"
 	"outbox-relay/router"
 )
 
 // Letters reads a topic of dead letters and remembers in a consumer group how far they were published again. Make one with [OpenLetters]. It is
 // used by one goroutine.
 type Letters struct {
-	topic  string
-	client sarama.Client
-	groups sarama.OffsetManager
-	parts  map[int32]sarama.PartitionOffsetManager
+	topic   string
+	group   string
+	version sarama.KafkaVersion
+	client  sarama.Client
+	groups  sarama.OffsetManager
+	parts   map[int32]sarama.PartitionOffsetManager
+	known   bool            // done holds what Kafka remembers
+	done    map[int32]int64 // by partition: offset of the first letter that was not published again
+	read    map[int32]int64 // by partition: offset of the first message that was not read
+	closing bool
 }
+
+// Place is how far the letters of a partition were published again.
+type Place struct {
+	// Offset is that of the first letter that was not, negative where none was.
+	Offset int64
+	// Closing is set while whoever publishes them is at their end and wants no more for a moment: see [Letters.Closing].
+	Closing bool
+}
+
+// closingMark is the metadata of a committed offset with Place.Closing.
+const closingMark = "closing"
 
 // Letter is a message of the topic. It belongs to the receiver.
 type Letter struct {
@@ -51,7 +69,9 @@ func OpenLetters(ctx context.Context, o Options, topic, group string) (*Letters,
 	conf.Consumer.Offsets.Initial = sarama.OffsetOldest
 	conf.Consumer.Return.Errors = true
 	conf.Metadata.AllowAutoTopicCreation = false
-	l := &Letters{topic: topic, parts: map[int32]sarama.PartitionOffsetManager{}}
+	conf.Net.Proxy.Enable = true
+	conf.Net.Proxy.Dialer = conn.Dialer(ctx, &s.conn)
+	l := &Letters{topic: topic, group: group, version: s.version, parts: map[int32]sarama.PartitionOffsetManager{}, done: map[int32]int64{}, read: map[int32]int64{}}
 	if l.client, err = sarama.NewClient(s.Brokers, conf); err != nil {
 		return nil, s.conn.Explain(nil, strings.Join(s.Brokers, ","), err)
 	}
@@ -76,20 +96,25 @@ func (l *Letters) Read(ctx context.Context, all bool, receive func(Letter) error
 	if err != nil {
 		return fmt.Errorf("topic %s: %w", l.topic, err)
 	}
-	consumer, err := sarama.NewConsumerFromClient(l.client)
-	if err != nil {
-		return err
+	if !l.known {
+		places, err := l.Places(ctx)
+		if err != nil {
+			return err
+		}
+		for p, place := range places {
+			l.done[p] = place.Offset
+		}
+		l.known = true
 	}
-	defer consumer.Close()
 	for _, p := range partitions {
-		if err := l.readPartition(ctx, consumer, p, all, receive); err != nil {
+		if err := l.readPartition(ctx, p, all, receive); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *Letters) readPartition(ctx context.Context, consumer sarama.Consumer, partition int32, all bool, receive func(Letter) error) error {
+func (l *Letters) readPartition(ctx context.Context, partition int32, all bool, receive func(Letter) error) error {
 	fail := func(what string, err error) error {
 		return fmt.Errorf("%s of topic %s, partition %d: %w", what, l.topic, partition, err)
 	}
@@ -101,43 +126,36 @@ func (l *Letters) readPartition(ctx context.Context, consumer sarama.Consumer, p
 	if err != nil {
 		return fail("asking for the offsets", err)
 	}
-	place, err := l.manage(partition)
-	if err != nil {
-		return fail("asking how far the letters were published again", err)
-	}
-	done, _ := place.NextOffset() // negative when nothing was remembered
+	done := l.done[partition]
 	from := max(oldest, done)
 	if all {
 		from = oldest
 	}
-	if from >= end {
-		return nil
-	}
-	messages, err := consumer.ConsumePartition(l.topic, partition, from)
-	if err != nil {
-		return fail("reading", err)
-	}
-	defer messages.AsyncClose()
-	idle := time.NewTimer(lettersIdle)
-	defer idle.Stop()
-	for {
-		select {
-		case m := <-messages.Messages():
+	log := fetcher{client: l.client, topic: l.topic, partition: partition, next: from}
+	deadline := time.Now().Add(lettersIdle)
+	for log.next < end {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		before := log.next
+		messages, stable, err := log.fetch()
+		if err != nil {
+			return fail("reading", err)
+		}
+		end = min(end, stable) // what a transaction that is open holds is not there yet
+		for _, m := range messages {
 			if err := receive(Letter{Partition: partition, Offset: m.Offset, Time: m.Timestamp, Done: m.Offset < done, Record: recordOf(m)}); err != nil {
 				return err
 			}
-			if m.Offset+1 >= end {
-				return nil
-			}
-			idle.Reset(lettersIdle)
-		case err := <-messages.Errors():
-			return fail("reading", err.Err)
-		case <-idle.C:
+		}
+		if log.next > before {
+			deadline = time.Now().Add(lettersIdle)
+		} else if time.Now().After(deadline) {
 			return fail("reading", errors.New("the broker does not send what it says is there"))
-		case <-ctx.Done():
-			return ctx.Err()
 		}
 	}
+	l.read[partition] = log.next
+	return nil
 }
 
 func (l *Letters) manage(partition int32) (sarama.PartitionOffsetManager, error) {
@@ -157,14 +175,93 @@ func (l *Letters) Done(partition int32, offset int64) error {
 	if err != nil {
 		return err
 	}
-	p.MarkOffset(offset, "")
+	p.MarkOffset(offset, l.mark())
+	if err := l.commit(partition); err != nil {
+		return err
+	}
+	l.done[partition] = offset
+	return nil
+}
+
+// Closing says whether the letters are about to be published again up to the last; all that were read are by now. With true the relay keeps records of parked keys back, for some seconds
+// after each call of Done at most, so that an end is reached: see [Place]. It returns once Kafka has stored that.
+func (l *Letters) Closing(closing bool) error {
+	if l.closing == closing {
+		return nil
+	}
+	l.closing = closing
+	var faults []error
+	for partition, at := range l.read { // also behind letters that are deleted by now
+		if at == 0 {
+			continue
+		}
+		p, err := l.manage(partition)
+		if err != nil {
+			return err
+		}
+		p.MarkOffset(at, l.mark())
+		p.ResetOffset(at, l.mark()) // where only the mark is new
+		faults = append(faults, l.commit(partition))
+	}
+	return errors.Join(faults...)
+}
+
+func (l *Letters) mark() string {
+	if l.closing {
+		return closingMark
+	}
+	return ""
+}
+
+func (l *Letters) commit(partition int32) error {
 	l.groups.Commit()
 	select {
-	case err := <-p.Errors():
+	case err := <-l.parts[partition].Errors():
 		return fmt.Errorf("storing the place in topic %s, partition %d: %w", l.topic, partition, err.Err)
 	default:
 		return nil
 	}
+}
+
+// Places tells how far the letters of each partition were published again, by whomever. It blocks for the network.
+func (l *Letters) Places(ctx context.Context) (map[int32]Place, error) {
+	partitions, err := l.client.Partitions(l.topic)
+	if err != nil {
+		return nil, fmt.Errorf("topic %s: %w", l.topic, err)
+	}
+	resp, err := l.askPlaces(partitions)
+	if err != nil && ctx.Err() == nil { // the group may have moved to another broker
+		if err = l.client.RefreshCoordinator(l.group); err == nil {
+			resp, err = l.askPlaces(partitions)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("asking how far the letters of topic %s were published again: %w", l.topic, err)
+	}
+	places := map[int32]Place{}
+	for _, p := range partitions {
+		if b := resp.GetBlock(l.topic, p); b != nil && b.Err == sarama.ErrNoError {
+			places[p] = Place{Offset: b.Offset, Closing: b.Metadata == closingMark}
+		}
+	}
+	return places, nil
+}
+
+func (l *Letters) askPlaces(partitions []int32) (*sarama.OffsetFetchResponse, error) {
+	broker, err := l.client.Coordinator(l.group)
+	if err != nil {
+		return nil, err
+	}
+	// Version 7 and below name one group.
+	version := l.version
+	if version.IsAtLeast(sarama.V2_5_0_0) {
+		version = sarama.V2_5_0_0
+	}
+	resp, err := broker.FetchOffset(sarama.NewOffsetFetchRequest(version, l.group, map[string][]int32{l.topic: partitions}))
+	if err == nil && resp.Err != sarama.ErrNoError && resp.Err != sarama.ErrGroupIDNotFound { // nothing was remembered yet
+		err = resp.Err
+	}
+	return resp, err
 }
 
 func recordOf(m *sarama.ConsumerMessage) *router.Record {

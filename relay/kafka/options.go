@@ -73,6 +73,8 @@ type Options struct {
 	Coordinator *txn.Coordinator
 	// Step, if not nil, is told where a transaction is, by the names of the Step constants: for tests that stop there.
 	Step func(string)
+	// Parking, if not nil, keeps the order of keys that have dead letters. It needs Judge.
+	Parking *Parking
 	// Allowed is asked right before every request; while it gives false nothing is sent and it is asked again soon. nil means always.
 	// It must not block.
 	Allowed func() bool
@@ -121,6 +123,9 @@ func (o Options) settings() (*settings, error) {
 	}
 	if o.Acked == nil || o.Poisoned == nil {
 		fault("Acked and Poisoned are required")
+	}
+	if k := o.Parking; k != nil && (k.Topic == nil || k.Of == nil || k.Group == "" || k.Limit < 1 || o.Judge == nil) {
+		fault("incomplete options of parking")
 	}
 	s.defaults()
 	var err error

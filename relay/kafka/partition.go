@@ -36,6 +36,7 @@ const (
 //	homeless  no leader, sender is nil
 //	gated     the head waits for the transaction: for that of its window to begin, or for the partition to be a part of it
 //	judging   the head is poison, and it is asked what becomes of it, as soon as there is room for what is published instead
+//	on hold   the head may hold records of parked keys, which is not known yet
 //	halted    the head is poison and has to stay; final
 type partition struct {
 	topic *topic
@@ -66,6 +67,7 @@ type partition struct {
 
 	judging bool // the head is poison and waits for its judgement
 	waiting bool // the head is poison and is not judged before there is room
+	onHold  bool // the head may hold records of parked keys: see parking.hold
 	halted  *PoisonError
 	stall   string
 	since   time.Time

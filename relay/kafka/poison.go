@@ -18,6 +18,8 @@ const (
 	ReasonRefused = "refused"
 	// ReasonPolicy: a policy of the cluster refused the record.
 	ReasonPolicy = "policy_violation"
+	// ReasonParked: an earlier record of the key is among the dead letters. The record itself is good. See [Parking].
+	ReasonParked = "parked"
 )
 
 // PoisonError is a record that Kafka can never accept. All of it is copied: it may be kept. It holds no key, value or header besides

@@ -14,6 +14,7 @@ type Publisher struct {
 	o       *settings
 	metrics *metrics
 	control *control
+	parking *parking // nil without
 
 	mu     sync.Mutex
 	chunks chunks
@@ -97,6 +98,9 @@ func New(o Options) (*Publisher, error) {
 	}
 	p.clock = newClock()
 	p.control = newControl(p)
+	if s.Parking != nil {
+		p.parking = newParking(p)
+	}
 	if p.metrics, err = newMetrics(p); err != nil {
 		return nil, err
 	}
@@ -121,6 +125,9 @@ func (p *Publisher) Run(ctx context.Context) error {
 	p.start(p.clock.run(p)) // stopped by ctx
 	if p.txn != nil {
 		p.start(p.txn.run) // stopped by ctx
+	}
+	if p.parking != nil {
+		p.start(p.parking.run) // stopped by ctx
 	}
 	<-ctx.Done()
 
@@ -358,16 +365,20 @@ func (p *Publisher) topic(name string) *topic {
 
 // origin is where a record comes from.
 type origin struct {
-	table string
-	rule  int32
+	table   string
+	rule    int32
+	letters string // topic of the dead letters that park its keys, empty without
 }
 
 func (p *Publisher) origin(rec *router.Record) uint32 {
-	o := origin{rec.Table, rec.Rule}
+	o := origin{table: rec.Table, rule: rec.Rule}
 	i, ok := p.numbers[o]
 	if !ok {
 		i = uint32(len(p.origins))
 		p.numbers[o] = i
+		if p.parking != nil {
+			o.letters = p.parking.o.Topic(rec.Rule)
+		}
 		p.origins = append(p.origins, o)
 	}
 	return i

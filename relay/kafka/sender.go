@@ -245,7 +245,7 @@ func (s *sender) collect(l *conn.Link) *request {
 			p.kick(part)
 			continue
 		}
-		if part.wants() && part.queue[0].poison == nil {
+		if part.wants() && part.queue[0].poison == nil && !p.sift(part) {
 			p.take(part, r)
 		}
 	}

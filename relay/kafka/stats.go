@@ -13,6 +13,8 @@ type Stats struct {
 	InFlightBytes   int64
 	// HeldRecords are those of them that halted partitions hold: poison records and what is behind them.
 	HeldRecords int
+	// ParkedKeys are those whose records become dead letters, see [Parking].
+	ParkedKeys int
 	// OldestAge is how long the oldest of them has waited, 0 without one.
 	OldestAge time.Duration
 	// Stalled are topics with records that cannot be published at present, by name.
@@ -53,6 +55,9 @@ func (p *Publisher) Stats() Stats {
 	}
 	if s.InFlightRecords > 0 {
 		s.OldestAge = p.txn.oldest(now)
+	}
+	if p.parking != nil {
+		s.ParkedKeys = len(p.parking.keys)
 	}
 	for _, t := range p.topics {
 		waiting := len(t.unrouted) > 0

@@ -142,6 +142,35 @@ func (l *Link) Close() {
 	_ = l.Broker.Close()
 }
 
+// Dialer is a dialer for a client of sarama's whose connections end when ctx does, as sarama's Config.Net.Proxy.Dialer takes it.
+func Dialer(ctx context.Context, o *Options) interface {
+	Dial(network, addr string) (net.Conn, error)
+} {
+	return dialer(func(network, addr string) (net.Conn, error) {
+		dialing, cancel := context.WithTimeout(ctx, DialTimeout)
+		defer cancel()
+		c, err := o.dial(dialing, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		one := &tied{Conn: c}
+		one.undo = context.AfterFunc(ctx, func() { _ = c.Close() })
+		return one, nil
+	})
+}
+
+// tied is a connection that ends with a context.
+type tied struct {
+	net.Conn
+	undo func() bool
+}
+
+// Close closes the connection.
+func (t *tied) Close() error {
+	t.undo()
+	return t.Conn.Close()
+}
+
 func (o *Options) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if o.Dialer != nil {
 		return o.Dialer(ctx, network, addr)
