@@ -20,6 +20,8 @@ var (
 	// ErrInvalid means that a checkpoint passed to Save or Marshal breaks the
 	// contract of its fields.
 	ErrInvalid = errors.New("invalid checkpoint")
+	// ErrUnfit means that the place cannot keep a checkpoint until somebody changes it, such as a topic of several partitions.
+	ErrUnfit = errors.New("not a place for a checkpoint")
 	// ErrClosed means that the store was closed.
 	ErrClosed = errors.New("checkpoint store closed")
 )
