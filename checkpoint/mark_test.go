@@ -2,6 +2,7 @@ package checkpoint_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"outbox-relay/binlog/gtid"
@@ -48,6 +49,11 @@ func TestMarksInARandomStream(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		tr := checkpoint.NewTracker(new(gtid.Set))
+		var done, want []int64
+		tr.Observe(func(at int64) { done = append(done, at) })
+		if seed%2 == 0 {
+			tr.Gather()
+		}
 		var seq uint64
 		isOpen := false
 		n := int64(0)
@@ -55,6 +61,9 @@ func TestMarksInARandomStream(t *testing.T) {
 			switch {
 			case isOpen && r.IntN(3) > 0:
 				tr.Published(seq, 1+r.IntN(3))
+				if len(want) == 0 || want[len(want)-1] != n {
+					want = append(want, n)
+				}
 			case isOpen:
 				tr.Close(seq)
 				isOpen = false
@@ -67,6 +76,9 @@ func TestMarksInARandomStream(t *testing.T) {
 					t.Fatalf("seed %d: the mark is at %s, %d is closed", seed, p.Set, n)
 				}
 				tr.AckedThrough(m)
+				if seed%2 == 0 && tr.Position().InFlight > 2 {
+					t.Fatalf("seed %d: %d entries between two marks", seed, tr.Position().InFlight)
+				}
 				if got := tr.Position(); !got.Set.Equal(p.Set) || got.Records != 0 || got.Generation != p.Generation {
 					t.Fatalf("seed %d: %+v, promised %+v", seed, got, p)
 				}
@@ -74,6 +86,14 @@ func TestMarksInARandomStream(t *testing.T) {
 				n++
 				seq, isOpen = tr.Begin(tx(n)), true
 			}
+		}
+		if isOpen {
+			tr.Close(seq)
+		}
+		m, _ := tr.Mark()
+		tr.AckedThrough(m)
+		if !slices.Equal(done, want) {
+			t.Fatalf("seed %d: transactions %v were told to be done, want %v", seed, done, want)
 		}
 	}
 }

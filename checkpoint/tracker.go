@@ -63,6 +63,11 @@ type Tracker struct {
 	// extra is the sum of len(more) over the ring.
 	extra int
 
+	// gather merges what is closed between two marks; marked is the newest
+	// transaction before the last mark.
+	gather bool
+	marked uint64
+
 	// observe is told about done transactions with records; may be nil.
 	observe func(commitMicros int64)
 }
@@ -84,6 +89,16 @@ type entry struct {
 	// own marks a transaction that only wrote the relay's checkpoint.
 	own bool
 	at  place
+	// times are the commit times of gathered transactions with records.
+	times []int64
+}
+
+// oldest is the commit time of the first transaction of the entry.
+func (e *entry) oldest() int64 {
+	if len(e.times) > 0 {
+		return e.times[0]
+	}
+	return e.at.commitMicros
 }
 
 // place is when and where a transaction ended.
@@ -153,6 +168,11 @@ func NewTracker(start *gtid.Set) *Tracker {
 // else.
 func (t *Tracker) Observe(f func(commitMicros int64)) { t.observe = f }
 
+// Gather lets the transactions between two marks share one entry, for a caller
+// that acknowledges by AckedThrough: however many there are, the ring stays
+// short. Sequence numbers are given again then. Call it before anything else.
+func (t *Tracker) Gather() { t.gather = true }
+
 // Begin opens a transaction and returns its sequence number: 1, 2, 3 and so on
 // in the order of calls. It copies tx.Ranges, which must not be empty. The
 // number of a transaction closed without records may be given again.
@@ -212,16 +232,25 @@ func (t *Tracker) close(seq uint64) {
 		panic(fmt.Sprintf("checkpoint: transaction %d closed twice", seq))
 	}
 	e.closed = true
-	if !e.empty() || t.count == 1 {
+	if t.count == 1 {
 		return
 	}
-	if before := t.entry(seq - 1); before.empty() {
+	before := t.entry(seq - 1)
+	if seq-1 > t.marked && (t.gather || e.empty() && before.empty()) {
 		t.merge(before, e)
 	}
 }
 
-// merge appends the empty entry at the end of the ring to the one before it.
+// merge appends the entry at the end of the ring to the one before it.
 func (t *Tracker) merge(to, from *entry) {
+	if to.published && len(to.times) == 0 {
+		to.times = append(to.times, to.at.commitMicros)
+	}
+	if from.published {
+		to.times = append(to.times, from.at.commitMicros)
+		to.published = true
+		to.outstanding += from.outstanding
+	}
 	t.extra -= len(to.more) + len(from.more)
 	to.add(from.one)
 	for _, r := range from.more {
@@ -302,7 +331,8 @@ func (t *Tracker) Mark() (Mark, Position) {
 	defer t.mu.Unlock()
 	p := t.position()
 	m := Mark{last: t.first + uint64(t.count) - 1}
-	p.Set = p.Set.Clone()
+	t.marked = m.last
+	p.Set = p.Set.Clone() // the snapshot is shared
 	for i := range t.count {
 		e := &t.ring[(t.head+i)&(len(t.ring)-1)]
 		m.outstanding = e.outstanding
@@ -355,7 +385,7 @@ func (t *Tracker) advance() Advance {
 		t.extra -= len(e.more)
 		t.last = e.at
 		if e.published && t.observe != nil {
-			t.observe(e.at.commitMicros)
+			e.tell(t.observe)
 		}
 		if !e.own {
 			t.generation++
@@ -370,6 +400,16 @@ func (t *Tracker) advance() Advance {
 	}
 	a.InFlight, a.Records = t.count, t.records
 	return a
+}
+
+// tell reports the transactions with records of an entry.
+func (e *entry) tell(observe func(int64)) {
+	if len(e.times) == 0 {
+		observe(e.at.commitMicros)
+	}
+	for _, at := range e.times {
+		observe(at)
+	}
 }
 
 func (t *Tracker) include(r gtid.Range) { includeIn(&t.set, r) }
@@ -428,7 +468,7 @@ func (t *Tracker) position() Position {
 		HeldBytes: t.count*entryBytes + t.extra*rangeBytes,
 	}
 	if t.count > 0 {
-		p.OldestCommitMicros = t.ring[t.head].at.commitMicros
+		p.OldestCommitMicros = t.ring[t.head].oldest()
 	}
 	return p
 }

@@ -107,6 +107,7 @@ func (p *pump) transaction(work context.Context, tx *binlog.Transaction) error {
 		return nil
 	}
 	seq := p.tracker.Begin(t)
+	done := p.done(tx.GTIDText)
 	meta := router.Meta{Position: tx.GTIDText, CommitMicros: tx.CommitMicros}
 	for {
 		ok, err := tx.NextRow(&p.row)
@@ -116,12 +117,28 @@ func (p *pump) transaction(work context.Context, tx *binlog.Transaction) error {
 		if !ok {
 			break
 		}
+		if p.row.Number < done {
+			continue
+		}
+		if p.known.at(tx.GTIDText, p.row.Number) {
+			return &HaltError{Poison: p.known.poison}
+		}
 		if err := p.publish(work, tx, meta, seq); err != nil {
 			return err
 		}
 	}
-	p.advanced(p.tracker.Close(seq))
+	p.closed(seq)
 	return nil
+}
+
+// closed closes a transaction that was handed over whole.
+func (p *pump) closed(seq uint64) {
+	if w := p.windows; w != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.rows = 0
+	}
+	p.advanced(p.tracker.Close(seq))
 }
 
 // publish routes the row and hands its record over.
@@ -144,6 +161,21 @@ func (p *pump) publish(work context.Context, tx *binlog.Transaction, meta router
 		}
 	}
 	p.o.Points.hit(PointBeforePublish)
+	if w := p.windows; w != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if err := p.hand(work, tx, rec, seq, refused); err != nil {
+			w.handed(tx.GTIDText, p.row.Number) // a halt commits what is before this row
+			return err
+		}
+		w.handed(tx.GTIDText, p.row.Number+1)
+		return nil
+	}
+	return p.hand(work, tx, rec, seq, refused)
+}
+
+// hand gives a record to the sink, and what takes its place if the sink refuses it for ever.
+func (p *pump) hand(work context.Context, tx *binlog.Transaction, rec *router.Record, seq uint64, refused *Poison) error {
 	p.tracker.Published(seq, 1)
 	for {
 		var err error

@@ -46,6 +46,28 @@ type Sink interface {
 	Stats() SinkStats
 }
 
+// Transactional is a Sink that publishes in transactions, each with the checkpoint that follows it: consumers that read committed records see each once.
+// It tells no acknowledgements; what is published counts when its window is committed.
+type Transactional interface {
+	Sink
+	// Due receives when the window that gathers should end: nothing more comes right now, or it is large or old.
+	Due() <-chan struct{}
+	// Cut ends the window behind what was published so far; c becomes visible with it. What is published later belongs to the next one. It does not block,
+	// Publish must not run meanwhile, and a Commit that gives nil has to come before the next Cut.
+	Cut(c *checkpoint.Checkpoint) error
+	// Commit returns nil once the window that was cut is visible. An error of ctx leaves that open; it may be called again then. Any other one
+	// says that the sink has ended.
+	Commit(ctx context.Context) error
+}
+
+// Ends of a Transactional: errors of Run, Publish and Commit.
+var (
+	// ErrSinkFenced means that another instance publishes under the name.
+	ErrSinkFenced = errors.New("another instance publishes under this name")
+	// ErrSinkAborted means that the window was lost and nobody else is active: it has to be published again from the last checkpoint.
+	ErrSinkAborted = errors.New("the transaction was aborted")
+)
+
 // SinkStats is the state of a Sink.
 type SinkStats struct {
 	Records   int           // taken and not acknowledged
@@ -122,8 +144,10 @@ type Relay struct {
 
 	mu      sync.Mutex
 	role    Role
-	session *session   // the active session, nil on standby
-	halt    *HaltError // why it stands still
+	session *session     // the active session, nil on standby
+	halt    *HaltError   // why it stands still
+	known   *knownPoison // where the next session halts; of Run's goroutine
+	lost    int          // sessions in a row that lost their transaction; of Run's goroutine
 	started time.Time
 	lastErr error
 	waiting bool // for the store, which another process has
@@ -205,7 +229,44 @@ func (r *Relay) act(ctx context.Context) (err error) {
 	if err := r.waitLease(ctx, lease); err != nil {
 		return stopped(ctx, err)
 	}
-	return r.runSession(ctx, store)
+	r.known, r.lost = nil, 0
+	for {
+		err := r.runSession(ctx, store)
+		var again *startOver
+		if !errors.As(err, &again) {
+			return err
+		}
+		if err := r.before(ctx, again); err != nil {
+			return stopped(ctx, err)
+		}
+		if err := r.waitLease(ctx, lease); err != nil {
+			return stopped(ctx, err)
+		}
+	}
+}
+
+// before waits before a session begins again from the store.
+func (r *Relay) before(ctx context.Context, again *startOver) error {
+	if again.committed {
+		r.lost = 0
+	}
+	if again.poison != nil {
+		r.known = again.poison
+		r.log.Warn("starting over from the last checkpoint, to commit what is before a poison record", "err", again)
+	} else {
+		r.log.Warn("starting over from the last checkpoint", "err", again)
+	}
+	wait := time.Duration(0)
+	if r.lost > 0 {
+		wait = min(100*time.Millisecond<<min(r.lost, 6), 5*time.Second)
+	}
+	r.lost++
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(wait/2 + rand.N(wait/2+1)):
+		return nil
+	}
 }
 
 // takeoverPause is about how long an instance stays out of the way of one that took over.

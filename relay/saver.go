@@ -49,6 +49,16 @@ func (s *session) save(ctx context.Context, force bool) error {
 		s.saved.mu.Unlock()
 		return nil
 	}
+	c := s.checkpoint(p, columns)
+	c.Begun = s.stillBegun(p.Set, "")
+	s.o.Points.hit(PointBeforeSave)
+	err = s.store.Save(ctx, c)
+	s.o.Points.hit(PointAfterSave)
+	return s.stored(p, c, err)
+}
+
+// checkpoint makes what is stored at a position.
+func (s *session) checkpoint(p checkpoint.Position, columns json.RawMessage) *checkpoint.Checkpoint {
 	c := &checkpoint.Checkpoint{
 		Name: s.o.Name, GTIDSet: p.Set, Tables: s.o.Tables, FencingToken: s.token, Instance: s.o.Instance, Time: time.Now(), Columns: columns,
 		BinlogFile: p.BinlogFile, BinlogPosition: p.BinlogPosition,
@@ -58,9 +68,11 @@ func (s *session) save(ctx context.Context, force bool) error {
 	} else {
 		c.BinlogFile, c.BinlogPosition, c.SourceUUID = s.saved.file, s.saved.pos, s.saved.server
 	}
-	s.o.Points.hit(PointBeforeSave)
-	err = s.store.Save(ctx, c)
-	s.o.Points.hit(PointAfterSave)
+	return c
+}
+
+// stored notes the outcome of a save.
+func (s *session) stored(p checkpoint.Position, c *checkpoint.Checkpoint, err error) error {
 	s.saved.mu.Lock()
 	defer s.saved.mu.Unlock()
 	if err != nil {
@@ -77,7 +89,7 @@ func (s *session) save(ctx context.Context, force bool) error {
 	s.saved.failed, s.saved.err = 0, nil
 	s.saved.changed = time.Now()
 	s.saved.set, s.saved.at, s.saved.file, s.saved.pos, s.saved.server = p.Set, time.Now(), c.BinlogFile, c.BinlogPosition, c.SourceUUID
-	s.generation, s.columns = p.Generation, columns
+	s.generation, s.columns = p.Generation, c.Columns
 	s.metrics.saves.Inc()
 	return nil
 }

@@ -26,7 +26,9 @@ type session struct {
 
 	source  Source
 	sink    Sink
+	windows *windows // nil without transactions
 	tracker *checkpoint.Tracker
+	begun   []begun // transactions of which the checkpoint says that some rows are done
 	token   uint64
 	columns json.RawMessage // remembered columns as they are stored; owned by save once the session runs
 	term    uint64          // the lease's term that the session acts under; written by guard only
@@ -95,6 +97,9 @@ func (s *session) load(ctx context.Context) error {
 			}
 		}
 	}
+	if s.begun, err = s.begunOf(c); err != nil {
+		return err
+	}
 	s.token, s.columns = c.FencingToken+1, c.Columns
 	s.tracker = checkpoint.NewTracker(c.GTIDSet)
 	s.tracker.Observe(func(commitMicros int64) {
@@ -108,6 +113,12 @@ func (s *session) load(ctx context.Context) error {
 
 // end ends the session for a cause; the first one counts.
 func (s *session) end(cause error) {
+	switch {
+	case errors.Is(cause, ErrSinkFenced):
+		cause = errTakenOver
+	case errors.Is(cause, ErrSinkAborted):
+		cause = &startOver{cause: cause, committed: s.windows.anything()}
+	}
 	s.endOnce.Do(func() {
 		s.cause = cause
 		close(s.ended)
@@ -151,7 +162,11 @@ func (s *session) run(ctx context.Context) error {
 			s.end(fmt.Errorf("publishing: %w", err))
 		}
 	})
-	spawn(s.keepSaving)
+	if s.windows != nil {
+		spawn(s.windows.run)
+	} else {
+		spawn(s.keepSaving)
+	}
 	spawn(s.guard)
 	if s.o.Distance != nil {
 		spawn(s.watchDistance)
@@ -203,6 +218,10 @@ func (s *session) open() error {
 	if s.sink, err = s.o.OpenSink(SinkHooks{Acked: s.acked, Judge: s.judge, Poisoned: s.poisoned, Allowed: s.allowed}, s.reg); err != nil {
 		return err
 	}
+	if t, ok := s.sink.(Transactional); ok {
+		s.windows = newWindows(s, t)
+		s.tracker.Gather()
+	}
 	s.source, err = s.o.OpenSource(s.tracker.Position().Set, SourceHooks{Columns: s.columns, Place: s.place(), BeforeWait: s.sink.Flush, Allowed: s.allowed}, s.reg)
 	return err
 }
@@ -233,13 +252,21 @@ func (s *session) judge(p *Poison, rec *router.Record) (instead *router.Record, 
 
 func (s *session) poisoned(p *Poison) {
 	p.locate()
+	if s.windows != nil { // records behind it are in the same window
+		s.end(&startOver{poison: &knownPoison{p, rowOf(p)}, committed: s.windows.anything()})
+		return
+	}
 	s.end(&HaltError{Poison: p})
 }
 
 // drain waits until everything handed over is acknowledged, or ctx ends.
 func (s *session) drain(ctx context.Context) {
 	s.sink.Flush()
-	if err := s.sink.Drain(ctx); err != nil && !s.hasEnded() {
+	drain := s.sink.Drain
+	if s.windows != nil {
+		drain = s.windows.commit
+	}
+	if err := drain(ctx); err != nil && !s.hasEnded() {
 		s.log.Warn("stopping with records unacknowledged: they are published again after the restart", "records", s.sink.Stats().Records)
 	}
 }
@@ -261,8 +288,10 @@ func (s *session) lastSave() error {
 		s.log.Warn("stopping without a last save: the activity lock is not held")
 		return nil
 	}
-	if err := s.save(ctx, false); err != nil {
-		return err
+	if s.windows == nil {
+		if err := s.save(ctx, false); err != nil {
+			return err
+		}
 	}
 	s.saved.mu.Lock()
 	defer s.saved.mu.Unlock()
@@ -337,6 +366,9 @@ func (s *session) guard(ctx context.Context) {
 }
 
 func (s *session) confirm(ctx context.Context) error {
+	if s.windows != nil {
+		return nil // the sink learns with its next request whether another instance has taken its place
+	}
 	c, err := s.store.Load(ctx)
 	if err != nil {
 		return err
