@@ -14,6 +14,7 @@ TRANSACTIONS ?= 1000
 ROWS      ?= 200000
 DOCUMENTS ?= 100000
 SEED      ?= 1
+PAUSES    ?= 0
 BENCH     ?= drain
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT    ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
@@ -76,8 +77,8 @@ fuzz: ## Run each fuzz target for a while [FUZZTIME=20s]
 	done
 
 .PHONY: crash
-crash: ## Kill the relay at random moments under load and judge every row [KILLS=200 SEED=1]
-	$(GO) run ./internal/e2e/cmd/campaign crash -kills $(KILLS) -seed $(SEED)
+crash: ## Kill the relay at random moments under load and judge every row [KILLS=200 SEED=1 DELIVERY=exactly-once PAUSES=20]
+	$(GO) run ./internal/e2e/cmd/campaign crash -kills $(KILLS) -seed $(SEED) -delivery $(DELIVERY) -pauses $(PAUSES)
 
 .PHONY: faults
 faults: ## Kill, freeze and cut off the servers under load and judge every row [ROUNDS=20 SEED=1]

@@ -157,12 +157,7 @@ func TestFaults(t *testing.T) {
 			[]string{"tables[0].debezium: has no effect with preset outbox (line 2) - set preset: debezium, or drop it"}},
 		{"cloudevents", "tables: [{table: a.b, preset: cloudevents}]", nil, nil,
 			[]string{"tables[0].preset: the preset cloudevents is not available yet (line 2) - use outbox, debezium, or none with templates of your own"}},
-		{"exactly once", "kafka: {brokers: ['k1:9092'], delivery: exactly-once}\ncheckpoint: {store: kafka}", nil, nil, []string{
-			"kafka.delivery: exactly-once delivery is not available yet (line 3) - use at-least-once; consumers can drop duplicates by the header outbox-relay-position",
-			"checkpoint.store: the checkpoint store kafka is not available yet (line 4) - use mysql, or file on a disk that outlives the relay's host or container",
-		}},
 		{"exactly once with a file", "kafka: {brokers: ['k1:9092'], delivery: exactly-once}\ncheckpoint: {store: file}", nil, nil, []string{
-			"kafka.delivery: exactly-once delivery is not available yet (line 3) - use at-least-once; consumers can drop duplicates by the header outbox-relay-position",
 			"checkpoint.store: exactly-once delivery keeps its checkpoint in Kafka, not in store file (line 4) - use kafka",
 		}},
 		{"checkpoint on another server without a user", "checkpoint: {store: mysql, address: 'db9:3306'}", nil, nil,

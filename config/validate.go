@@ -111,10 +111,6 @@ func (c *collector) table(t *Table, path string) {
 
 func (c *collector) kafka(k *Kafka) {
 	c.addresses("kafka.brokers", k.Brokers, "one or more of the cluster, such as k1:9092")
-	if k.Delivery == DeliveryExactlyOnce {
-		c.later("kafka.delivery", "exactly-once delivery",
-			"use at-least-once; consumers can drop duplicates by the header outbox-relay-position")
-	}
 	c.duration("kafka.linger", k.Linger, 0, time.Minute)
 	c.duration("kafka.transaction_timeout", k.TransactionTimeout, time.Second, 15*time.Minute)
 	c.check(k.CreateTopics.Partitions > 0, "kafka.create_topics.partitions", "", "must be at least 1")
@@ -134,9 +130,6 @@ func (c *collector) kafka(k *Kafka) {
 }
 
 func (c *collector) checkpoint(k *Checkpoint, delivery string) {
-	if k.Store == StoreKafka && !c.faulty("checkpoint.store") {
-		c.later("checkpoint.store", "the checkpoint store "+k.Store, "use mysql, or file on a disk that outlives the relay's host or container")
-	}
 	elsewhere := len(k.Addresses) > 0
 	if elsewhere {
 		c.addresses("checkpoint.address", k.Addresses, "")

@@ -91,6 +91,10 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
+// Coordinator is the owner of the transactional.id, for a publisher whose transactions hold the checkpoint: Load has fenced others, and between that and
+// the next Load the publisher, which takes an epoch of its own, saves in place of this store.
+func (s *Store) Coordinator() *txn.Coordinator { return s.id }
+
 // Load takes the transactional.id, so that no other instance can save any more, and returns the last checkpoint; see checkpoint.Store. Only the active
 // instance may call it: two that do so in turn fence each other.
 func (s *Store) Load(ctx context.Context) (*checkpoint.Checkpoint, error) {

@@ -23,7 +23,7 @@ import (
 func (a *app) checkpointCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "checkpoint", Short: "Show, set or remove the stored position",
-		Long: `The checkpoint is the set of transactions (GTIDs) that need not be read again. It is where checkpoint.store says: in a file or in a table.`,
+		Long: `The checkpoint is the set of transactions (GTIDs) that need not be read again. It is where checkpoint.store says: in a file, in a table or in a topic.`,
 		Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	var asJSON bool
@@ -137,7 +137,7 @@ type removable interface {
 func (a *app) changeCheckpoint(cfg *config.Config, offline bool, change func(context.Context, removable) error) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	s, err := openStore(cfg)
+	s, err := openStore(cfg, nil)
 	if errors.Is(err, checkpoint.ErrHeld) {
 		return fmt.Errorf("a relay called %q runs: %w; stop it first", cfg.Name, err)
 	}

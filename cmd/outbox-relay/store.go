@@ -2,19 +2,25 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"outbox-relay/binlog"
 	"outbox-relay/checkpoint"
 	"outbox-relay/checkpoint/filestore"
+	"outbox-relay/checkpoint/kafkastore"
 	"outbox-relay/checkpoint/mysqlstore"
 	"outbox-relay/config"
+	"outbox-relay/relay/kafka/conn"
 )
 
 // openStore opens the checkpoint store that is configured. checkpoint.ErrHeld means that another process has it.
-func openStore(cfg *config.Config) (checkpoint.Store, error) {
-	if cfg.Checkpoint.Store == config.StoreMySQL {
+func openStore(cfg *config.Config, log *slog.Logger) (checkpoint.Store, error) {
+	switch cfg.Checkpoint.Store {
+	case config.StoreMySQL:
 		return mysqlstore.Open(mysqlOptions(cfg))
+	case config.StoreKafka:
+		return kafkastore.Open(kafkaStoreOptions(cfg, log))
 	}
 	return filestore.Open(filestore.Options{Path: cfg.Checkpoint.Path, Name: cfg.Name, Layer: layer})
 }
@@ -24,25 +30,42 @@ const readTimeout = 15 * time.Second
 
 // readCheckpoint looks at the checkpoint whether or not a relay runs. Its errors are those of checkpoint.Store.Load.
 func readCheckpoint(ctx context.Context, cfg *config.Config) (*checkpoint.Checkpoint, error) {
-	if cfg.Checkpoint.Store != config.StoreMySQL {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	switch cfg.Checkpoint.Store {
+	case config.StoreFile:
 		return filestore.Read(cfg.Checkpoint.Path, cfg.Name)
+	case config.StoreKafka:
+		o := kafkaStoreOptions(cfg, nil)
+		o.Timeout = readTimeout / 2 // so that the error is what is wrong, and not that time is up
+		return kafkastore.Read(ctx, o)
 	}
 	s, err := mysqlstore.Open(mysqlOptions(cfg))
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
 	return s.Load(ctx)
 }
 
 // placeOf names where the checkpoint is.
 func placeOf(cfg *config.Config) string {
-	if cfg.Checkpoint.Store == config.StoreMySQL {
+	switch cfg.Checkpoint.Store {
+	case config.StoreMySQL:
 		return "table " + cfg.Checkpoint.Table.String()
+	case config.StoreKafka:
+		return "topic " + cfg.Checkpoint.Topic
 	}
 	return cfg.Checkpoint.Path
+}
+
+// kafkaStoreOptions are for the topic of the checkpoint; the log may be nil.
+func kafkaStoreOptions(cfg *config.Config, log *slog.Logger) kafkastore.Options {
+	k := kafkaOptions(cfg)
+	return kafkastore.Options{
+		Name: cfg.Name, Topic: cfg.Checkpoint.Topic, Brokers: k.Brokers, Conn: conn.Options{ClientID: k.ClientID, TLS: k.TLS, SASL: k.SASL},
+		TransactionTimeout: cfg.Kafka.TransactionTimeout, Logger: log,
+	}
 }
 
 func mysqlOptions(cfg *config.Config) mysqlstore.Options {

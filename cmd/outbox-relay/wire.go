@@ -19,9 +19,11 @@ import (
 	"outbox-relay/binlog/gtid"
 	"outbox-relay/checkpoint"
 	"outbox-relay/checkpoint/filestore"
+	"outbox-relay/checkpoint/kafkastore"
 	"outbox-relay/config"
 	"outbox-relay/relay"
 	"outbox-relay/relay/kafka"
+	"outbox-relay/relay/kafka/txn"
 	"outbox-relay/relay/stdout"
 	"outbox-relay/router"
 	"outbox-relay/router/debezium"
@@ -49,9 +51,13 @@ func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg
 	}
 	login := loginOf(cfg)
 	host, _ := os.Hostname()
+	var store checkpoint.Store // that is open
 	return relay.Options{
 		Name: cfg.Name, Instance: fmt.Sprintf("%s/%d", host, os.Getpid()), Tables: names, Router: rules,
-		OpenStore:     func() (checkpoint.Store, error) { return openStore(cfg) },
+		OpenStore: func() (s checkpoint.Store, err error) {
+			store, err = openStore(cfg, log)
+			return store, err
+		},
 		Lease:         relay.NewMySQLLease(login, cfg.Source.Addresses, cfg.Name, log),
 		FirstPosition: func(ctx context.Context) (*gtid.Set, error) { return firstPosition(ctx, cfg, login, log) },
 		PoisonPolicy:  func(rule int) relay.PoisonPolicy { return poisonPolicy(cfg, rule) },
@@ -72,7 +78,10 @@ func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg
 			if f.sink == "stdout" {
 				return stdoutSink{stdout.New(a.out, h.Acked)}, nil
 			}
-			return newKafkaSink(cfg, h, log, reg)
+			if k, ok := store.(*kafkastore.Store); ok && cfg.Kafka.Delivery == config.DeliveryExactlyOnce {
+				return newKafkaSink(cfg, h, k.Coordinator(), log, reg)
+			}
+			return newKafkaSink(cfg, h, nil, log, reg)
 		},
 		Distance: func(ctx context.Context, address, file string, pos uint64) (int64, error) {
 			l := login
@@ -243,8 +252,13 @@ type kafkaSink struct {
 	settings config.Kafka
 }
 
-func newKafkaSink(cfg *config.Config, h relay.SinkHooks, log *slog.Logger, reg prometheus.Registerer) (relay.Sink, error) {
+// newKafkaSink makes the sink of a session. With a coordinator, whose id the session's store has fenced, it publishes in transactions.
+func newKafkaSink(cfg *config.Config, h relay.SinkHooks, c *txn.Coordinator, log *slog.Logger, reg prometheus.Registerer) (relay.Sink, error) {
 	o := kafkaOptions(cfg)
+	o.Coordinator = c
+	if points != nil {
+		o.Step = func(step string) { points(relay.Point(step)) }
+	}
 	o.Acked, o.Allowed = h.Acked, h.Allowed
 	o.Poisoned = func(e *kafka.PoisonError) { h.Poisoned(poisonOf(e)) }
 	o.Judge = func(e *kafka.PoisonError, rec *router.Record) kafka.Judgement {
@@ -256,6 +270,9 @@ func newKafkaSink(cfg *config.Config, h relay.SinkHooks, log *slog.Logger, reg p
 	p, err := kafka.New(o)
 	if err != nil {
 		return nil, err
+	}
+	if c != nil {
+		return transactionalSink{kafkaSink{p, cfg.Kafka}, cfg.Name, cfg.Checkpoint.Topic}, nil
 	}
 	return kafkaSink{p, cfg.Kafka}, nil
 }

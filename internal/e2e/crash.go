@@ -23,14 +23,28 @@ type CrashOptions struct {
 	Load    Load
 	// Servers kills MySQL and the Kafka broker at random moments as well, and starts them again; they have to be the campaign's own.
 	Servers bool
+	// ExactlyOnce runs the relay with kafka.delivery: exactly-once, reads what is committed and demands that no row comes twice.
+	ExactlyOnce bool
+	// Pauses is how many of the relays are frozen for longer than the transaction time-out, go on, and are killed later. Only with ExactlyOnce; the
+	// cluster has to be [ExactlyOnceKafka].
+	Pauses int
 	// Progress gets a line now and then.
 	Progress func(string)
 }
+
+// crashTimeout is the transaction time-out of a campaign with pauses: the shortest that the configuration takes.
+const crashTimeout = time.Second
+
+// ExactlyOnceKafka is a broker that looks for transactions that ran into their time-out all the time; by default it does so every 10 s.
+var ExactlyOnceKafka = sandbox.KafkaOptions{Properties: map[string]string{"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}}
 
 // CrashResult is the account of a crash campaign.
 type CrashResult struct {
 	Kills    int
 	Servers  int // kills of servers
+	Pauses   int // of the relay, longer than the transaction time-out
+	Aborted  int // sessions that began again from the checkpoint since their transaction was lost
+	Exactly  bool
 	Seed     uint64
 	Load     LoadStats
 	Report   *relaytest.Report
@@ -44,12 +58,16 @@ func Crash(ctx context.Context, o CrashOptions) (*CrashResult, error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
-	s, err := NewSite(ctx, SiteOptions{MySQL: o.MySQL, Kafka: o.Kafka, Builder: o.Builder, Label: "crash"})
+	so := SiteOptions{MySQL: o.MySQL, Kafka: o.Kafka, Builder: o.Builder, Label: "crash", ExactlyOnce: o.ExactlyOnce}
+	if o.Pauses > 0 {
+		so.TransactionTimeout = crashTimeout
+	}
+	s, err := NewSite(ctx, so)
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	res := &CrashResult{Kills: o.Kills, Seed: o.Seed}
+	res := &CrashResult{Kills: o.Kills, Pauses: o.Pauses, Seed: o.Seed, Exactly: o.ExactlyOnce}
 	o.Load.Seed = o.Seed
 	load, err := s.StartLoad(o.Load)
 	if err != nil {
@@ -78,12 +96,16 @@ func crashes(ctx context.Context, s *Site, o CrashOptions, load *Running) error 
 		if err != nil {
 			return err
 		}
-		select {
-		case <-time.After(lifetime(random)):
-		case <-r.Exited():
-			return fmt.Errorf("relay %d ended by itself with code %d", kill, r.ExitCode())
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := live(ctx, r, lifetime(random)); err != nil {
+			return fmt.Errorf("relay %d: %w", kill, err)
+		}
+		if kill*o.Pauses/o.Kills > (kill-1)*o.Pauses/o.Kills {
+			r.Freeze()
+			err := live(ctx, r, crashTimeout+time.Duration(200+random.IntN(1500))*time.Millisecond)
+			r.Thaw()
+			if err = errors.Join(err, live(ctx, r, lifetime(random))); err != nil {
+				return fmt.Errorf("relay %d, which was frozen: %w", kill, err)
+			}
 		}
 		r.Kill()
 		if kill%20 == 0 {
@@ -91,6 +113,18 @@ func crashes(ctx context.Context, s *Site, o CrashOptions, load *Running) error 
 		}
 	}
 	return nil
+}
+
+// live lets a relay run for a while. An error says that it ended.
+func live(ctx context.Context, r *Relay, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-r.Exited():
+		return fmt.Errorf("it ended by itself with code %d", r.ExitCode())
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // serverCrashes kills MySQL and the broker in turn until ctx ends. Both run when it returns.
@@ -140,7 +174,14 @@ func (s *Site) finish(ctx context.Context, build Build, res *CrashResult) error 
 	if err := s.Check(); err != nil {
 		return err
 	}
-	res.Report, err = s.Judge(ctx, relaytest.Options{Restarts: res.Kills})
+	judge := relaytest.Options{Restarts: res.Kills}
+	if res.Exactly {
+		judge.Restarts = 0 // whatever ends and begins, no row comes twice
+	}
+	for _, r := range s.all() {
+		res.Aborted += strings.Count(r.Log(), "starting over from the last checkpoint")
+	}
+	res.Report, err = s.Judge(ctx, judge)
 	return err
 }
 
@@ -149,6 +190,9 @@ func (r *CrashResult) Err() error {
 	if r.StopCode != 0 {
 		return fmt.Errorf("the last relay stopped with code %d", r.StopCode)
 	}
+	if r.Exactly && r.Report.Duplicates > 0 {
+		return errors.Join(r.Report.Err(), fmt.Errorf("%d duplicates under exactly-once", r.Report.Duplicates))
+	}
 	return r.Report.Err()
 }
 
@@ -156,6 +200,8 @@ func (r *CrashResult) Err() error {
 func (r *CrashResult) String() string {
 	return table([][2]string{
 		{"kills of the relay (SIGKILL)", fmt.Sprint(r.Kills)},
+		{"pauses beyond the transaction time-out", fmt.Sprint(r.Pauses)},
+		{"sessions that lost their transaction", fmt.Sprint(r.Aborted)},
 		{"kills of MySQL and Kafka", fmt.Sprint(r.Servers)},
 		{"seed", fmt.Sprint(r.Seed)},
 		{"committed transactions", fmt.Sprintf("%d in %.0f s, %.0f per second, %d rolled back", r.Load.Transactions, r.Load.Elapsed.Seconds(), r.Load.PerSecond(), r.Load.RolledBack)},

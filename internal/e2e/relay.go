@@ -21,6 +21,7 @@ import (
 	"outbox-relay/binlog/gtid"
 	"outbox-relay/checkpoint"
 	"outbox-relay/checkpoint/filestore"
+	"outbox-relay/checkpoint/kafkastore"
 	"outbox-relay/checkpoint/mysqlstore"
 	"outbox-relay/relay"
 )
@@ -43,6 +44,7 @@ type Relay struct {
 	checkpoint string
 	name       string
 	source     string        // of a checkpoint in MySQL
+	brokers    []string      // of a checkpoint in Kafka
 	done       chan struct{} // closed once the process has ended and is reaped
 }
 
@@ -68,6 +70,9 @@ func (s *Site) Start(ctx context.Context, o RelayOptions) (*Relay, error) {
 		return nil, err
 	}
 	defer f.Close()
+	if s.o.ExactlyOnce {
+		r.brokers = s.o.Kafka.Addrs()
+	}
 	if s.o.MySQLStore {
 		r.source = s.o.MySQL.Addr()
 	}
@@ -100,6 +105,9 @@ func (s *Site) config(checkpoint string) string {
 	fmt.Fprintf(&b, "kafka: {brokers: [%s]", `"`+strings.Join(s.o.Kafka.Addrs(), `", "`)+`"`)
 	if s.o.ExactlyOnce {
 		b.WriteString(", delivery: exactly-once")
+		if s.o.TransactionTimeout > 0 {
+			fmt.Fprintf(&b, ", transaction_timeout: %s", s.o.TransactionTimeout)
+		}
 	}
 	fmt.Fprintf(&b, "}\ncheckpoint: {path: %q", checkpoint)
 	switch {
@@ -222,8 +230,18 @@ func (r *Relay) WaitStatus(ctx context.Context, what string, ok func(relay.Statu
 	return nil
 }
 
-// WaitCheckpoint waits until the stored checkpoint contains the set. It reads the file, as a restart would.
+// WaitCheckpoint waits until the stored checkpoint contains the set. It reads the file, as a restart would. Of a topic, which is long to read, it
+// asks the relay first.
 func (r *Relay) WaitCheckpoint(ctx context.Context, set *gtid.Set) error {
+	if len(r.brokers) > 0 {
+		err := r.WaitStatus(ctx, "the checkpoint contains "+set.String(), func(s relay.Status) bool {
+			have, err := gtid.ParseSet(s.Checkpoint.GTIDSet)
+			return err == nil && have.ContainsSet(set)
+		})
+		if err != nil {
+			return err
+		}
+	}
 	var last *gtid.Set
 	err := poll(ctx, func() (bool, error) {
 		if !r.Running() {
@@ -247,6 +265,10 @@ func (r *Relay) WaitCheckpoint(ctx context.Context, set *gtid.Set) error {
 
 // Checkpoint reads the relay's checkpoint as a restart would.
 func (r *Relay) Checkpoint() (*checkpoint.Checkpoint, error) {
+	if len(r.brokers) > 0 {
+		o := kafkastore.Options{Name: r.name, Topic: "outbox-relay." + r.name + ".checkpoint", Brokers: r.brokers}
+		return kafkastore.Read(context.Background(), o)
+	}
 	if r.source == "" {
 		return filestore.Read(r.checkpoint, r.name)
 	}

@@ -37,6 +37,8 @@ type SiteOptions struct {
 	MySQLStore bool
 	// ExactlyOnce publishes in Kafka's transactions, with the checkpoint in Kafka; Consume and Judge then read what is committed.
 	ExactlyOnce bool
+	// TransactionTimeout is kafka.transaction_timeout of an exactly-once relay. 0 means the relay's default of 1 min.
+	TransactionTimeout time.Duration
 	// Config is YAML that is added to the relay's configuration, at its top level.
 	Config string
 	// NoTopics leaves the topics uncreated, for tests of missing ones.

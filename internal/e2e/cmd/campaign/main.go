@@ -1,6 +1,6 @@
 // Command campaign disturbs a running relay at random and judges what a consumer received:
 //
-//	campaign crash  -kills 200 -seed 1     kill -9 of the relay under load
+//	campaign crash  -kills 200 -seed 1     kill -9 of the relay under load; with -delivery exactly-once no row may come twice
 //	campaign faults -rounds 20 -seed 1     kills and freezes of MySQL and Kafka, cut connections
 //	campaign chaos -minutes 30 -seed 1     all of it at random on three brokers, one or two faults at a time
 //	campaign xa -transactions 1000 -seed 1 XA transactions of all shapes, amid ends of the relay and of MySQL
@@ -39,18 +39,19 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 || !slices.Contains([]string{"crash", "faults", "chaos", "xa"}, args[0]) {
-		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-servers] | faults [-rounds n] [-only name] | chaos [-minutes n] [-delivery mode] [-standby] [-mysql-store] [-only names] | xa [-transactions n] [-gentle]; crash and faults: [-rate n] [-max-rows n]; all: [-seed n] [-race] [-mysql version]")
+		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-servers] [-delivery mode] [-pauses n] | faults [-rounds n] [-only name] | chaos [-minutes n] [-delivery mode] [-standby] [-mysql-store] [-only names] | xa [-transactions n] [-gentle]; crash and faults: [-rate n] [-max-rows n]; all: [-seed n] [-race] [-mysql version]")
 		return flag.ErrHelp
 	}
 	flags := flag.NewFlagSet("campaign "+args[0], flag.ContinueOnError)
 	kills := flags.Int("kills", 200, "how often the relay is killed (crash)")
+	pauses := flags.Int("pauses", 0, "how often the relay is frozen for longer than the transaction time-out (crash, exactly-once)")
 	servers := flags.Bool("servers", false, "kill the servers at random as well (crash)")
 	rounds := flags.Int("rounds", 20, "how often each fault is made (faults)")
 	transactions := flags.Int("transactions", 1000, "number of XA transactions (xa)")
 	gentle := flags.Bool("gentle", false, "the relay is stopped and never killed (xa)")
 	only := flags.String("only", "", "a single fault by its name (faults), or several with commas between (chaos)")
 	minutes := flags.Float64("minutes", 30, "length (chaos)")
-	delivery := flags.String("delivery", "at-least-once", "kafka.delivery of the relay: at-least-once or exactly-once (chaos)")
+	delivery := flags.String("delivery", "at-least-once", "kafka.delivery of the relay: at-least-once or exactly-once (crash, chaos)")
 	standby := flags.Bool("standby", false, "run a second relay that stands by (chaos)")
 	mysqlStore := flags.Bool("mysql-store", false, "keep the checkpoint on the source (chaos)")
 	rate := flags.Int("rate", 600, "transactions per second")
@@ -73,6 +74,11 @@ func run(ctx context.Context, args []string) error {
 	}
 	defer m.Close()
 	kafka := sandbox.KafkaOptions{Progress: say}
+	exactly := *delivery == "exactly-once"
+	if args[0] == "crash" && exactly {
+		kafka = e2e.ExactlyOnceKafka
+		kafka.Progress = say
+	}
 	if args[0] == "chaos" {
 		kafka = e2e.ChaosKafka
 		kafka.Progress = say
@@ -89,12 +95,12 @@ func run(ctx context.Context, args []string) error {
 	build, load := e2e.Build{Race: *race}, e2e.Load{Rate: *rate, MaxRows: *rows}
 	switch args[0] {
 	case "crash":
-		result, err = e2e.Crash(ctx, e2e.CrashOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Kills: *kills, Servers: *servers, Seed: *seed, Load: load, Progress: say})
+		result, err = e2e.Crash(ctx, e2e.CrashOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Kills: *kills, Servers: *servers, ExactlyOnce: exactly, Pauses: *pauses, Seed: *seed, Load: load, Progress: say})
 	case "faults":
 		result, err = e2e.Faults(ctx, e2e.FaultsOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Rounds: *rounds, Only: *only, Seed: *seed, Load: load, Progress: say})
 	case "chaos":
 		o := e2e.ChaosOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Duration: time.Duration(*minutes * float64(time.Minute)), Seed: *seed,
-			ExactlyOnce: *delivery == "exactly-once", Standby: *standby, MySQLStore: *mysqlStore, Progress: say}
+			ExactlyOnce: exactly, Standby: *standby, MySQLStore: *mysqlStore, Progress: say}
 		if *only != "" {
 			o.Only = strings.Split(*only, ",")
 		}
