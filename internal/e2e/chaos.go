@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/IBM/sarama"
+
 	"outbox-relay/binlog/gtid"
 	"outbox-relay/internal/sandbox"
 )
@@ -60,7 +62,6 @@ type chaosRun struct {
 	mu     sync.Mutex
 	grown  int // partitions of the topic that grows; 0 means that it has not
 	counts map[string]*chaosCount
-	freeze int // of the relay beyond its lease
 }
 
 // chaosCount is how often a fault was made, and how often the servers did not take it.
@@ -115,6 +116,15 @@ func newChaos(ctx context.Context, o ChaosOptions) (*chaosRun, error) {
 	so := SiteOptions{MySQL: o.MySQL, Kafka: o.Kafka, Builder: o.Builder, Label: "chaos", Source: r.source.Addr(), MySQLStore: o.MySQLStore, ExactlyOnce: o.ExactlyOnce}
 	if r.site, err = NewSite(ctx, so); err != nil {
 		return nil, errors.Join(err, r.source.Close())
+	}
+	// Brokers tell when they appended to the topic that grows: its keys move, and times tell their order over partitions.
+	value := "LogAppendTime"
+	entry := map[string]sarama.IncrementalAlterConfigsEntry{"message.timestamp.type": {Operation: sarama.IncrementalAlterConfigsOperationSet, Value: &value}}
+	err = r.persist(ctx, func(admin sarama.ClusterAdmin) error {
+		return admin.IncrementalAlterConfig(sarama.TopicResource, r.growing(), entry, false)
+	})
+	if err != nil {
+		return nil, errors.Join(err, r.site.Close(), r.source.Close())
 	}
 	return r, nil
 }
@@ -221,9 +231,6 @@ func (r *chaosRun) disturb(ctx context.Context, f chaosFault, random *rand.Rand,
 	defer r.mu.Unlock()
 	count := r.counts[f.name]
 	count.made++
-	if f.name == "relay-freeze-beyond-lease" {
-		r.freeze++
-	}
 	if errors.Is(err, errRefused) {
 		count.refused++
 		err = nil

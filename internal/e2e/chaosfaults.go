@@ -60,6 +60,7 @@ var chaosFaults = []chaosFault{
 	{"source-stall", groupSource, sourceFor(time.Second, 9*time.Second, (*sandbox.Proxy).Freeze, (*sandbox.Proxy).Thaw)},
 	{"source-refused", groupSource, sourceFor(500*time.Millisecond, 6*time.Second, refuse, admit)},
 	{"source-slow", groupSource, sourceSlow},
+	{"source-connections-killed", groupSource, connectionsKilled},
 	{"binlog-rotation", groupSource, rotate},
 
 	{"leaders-moved", groupAdmin, leadersMoved},
@@ -299,6 +300,37 @@ func sourceSlow(ctx context.Context, r *chaosRun, random *rand.Rand) error {
 	return sourceFor(2*time.Second, 8*time.Second, func(p *sandbox.Proxy) { p.Delay(delay) }, func(p *sandbox.Proxy) { p.Delay(0) })(ctx, r, random)
 }
 
+// connectionsKilled has the server end some or all connections of the relay: those that read, those that hold the lock.
+func connectionsKilled(ctx context.Context, r *chaosRun, random *rand.Rand) error {
+	for range 1 + random.IntN(6) {
+		rows, err := r.site.DB.QueryContext(ctx, "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = 'relay'")
+		if err != nil {
+			return err
+		}
+		var ids []int64
+		for rows.Next() {
+			var id int64
+			if err := rows.Scan(&id); err != nil {
+				return errors.Join(err, rows.Close())
+			}
+			ids = append(ids, id)
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			return err
+		}
+		for _, id := range ids {
+			if random.IntN(2) == 0 {
+				_, _ = r.site.DB.ExecContext(ctx, fmt.Sprintf("KILL %d", id)) // it may have ended
+			}
+		}
+		if err := pause(ctx, within(random, 1, 1500*time.Millisecond)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rotate begins new binlogs, and removes those that no restart needs any more.
 func rotate(ctx context.Context, r *chaosRun, random *rand.Rand) error {
 	for range 1 + random.IntN(5) {
 		if _, err := r.site.DB.ExecContext(ctx, "FLUSH BINARY LOGS"); err != nil {
@@ -307,6 +339,10 @@ func rotate(ctx context.Context, r *chaosRun, random *rand.Rand) error {
 		if err := pause(ctx, within(random, 1, 500*time.Millisecond)); err != nil {
 			return err
 		}
+	}
+	if c, err := r.crew.at(0, false).Checkpoint(); err == nil && !r.o.ExactlyOnce && c.BinlogFile != "" {
+		_, err := r.site.DB.ExecContext(ctx, "PURGE BINARY LOGS TO '"+c.BinlogFile+"'")
+		return err
 	}
 	return nil
 }

@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"sort"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -88,11 +90,13 @@ func (s *sampler) ends(admin sarama.ClusterAdmin, ends map[place]int64) error {
 type ledger struct {
 	seen         map[uint64]struct{} // ids
 	seqs         map[string]int      // by topic, partition and key: the highest number of the payloads
-	transactions map[string]int      // index in arrivals' transaction
+	transactions map[string]int      // index in gtids
 	gtids        []gtid.GTID
 	arrivals     []arrival
 	last         map[place]int // index in arrivals
 	disorder     []string      // payloads whose numbers fall
+	// moving has, for topics whose brokers tell when they appended, by topic and key: when each number came first, in whatever partition.
+	moving map[string]map[int]int64
 }
 
 // arrival is the last of a transaction's rows to arrive first in a partition.
@@ -103,7 +107,7 @@ type arrival struct {
 }
 
 func newLedger() *ledger {
-	return &ledger{seen: map[uint64]struct{}{}, seqs: map[string]int{}, transactions: map[string]int{}, last: map[place]int{}}
+	return &ledger{seen: map[uint64]struct{}{}, seqs: map[string]int{}, transactions: map[string]int{}, last: map[place]int{}, moving: map[string]map[int]int64{}}
 }
 
 var errNoRow = errors.New("no row of the load")
@@ -113,11 +117,12 @@ func (l *ledger) received(m relaytest.Message) error {
 	if err != nil {
 		return errNoRow // the validator tells
 	}
-	if _, again := l.seen[id]; again {
+	_, again := l.seen[id]
+	l.seen[id] = struct{}{}
+	l.number(m, again)
+	if again {
 		return nil
 	}
-	l.seen[id] = struct{}{}
-	l.number(m)
 	text, _, _ := bytes.Cut([]byte(headerOf(m, "outbox-relay-position")), []byte("#"))
 	transaction, known := l.transactions[string(text)]
 	if !known {
@@ -141,7 +146,7 @@ func (l *ledger) received(m relaytest.Message) error {
 var seqMark = []byte(`"seq": `)
 
 // number judges the order of a key by the numbers that the load wrote, which know nothing of ids.
-func (l *ledger) number(m relaytest.Message) {
+func (l *ledger) number(m relaytest.Message, again bool) {
 	_, rest, ok := bytes.Cut(m.Value, seqMark)
 	if !ok {
 		return
@@ -151,11 +156,38 @@ func (l *ledger) number(m relaytest.Message) {
 	if err != nil {
 		return
 	}
+	if m.Appended > 0 {
+		key := m.Topic + "/" + string(m.Key)
+		if l.moving[key] == nil {
+			l.moving[key] = map[int]int64{}
+		}
+		if first, known := l.moving[key][seq]; !known || m.Appended < first {
+			l.moving[key][seq] = m.Appended
+		}
+	}
+	if again {
+		return
+	}
 	key := fmt.Sprintf("%s/%d/%s", m.Topic, m.Partition, m.Key)
 	if seq <= l.seqs[key] {
 		l.disorder = append(l.disorder, fmt.Sprintf("%s@%d: number %d after %d", key, m.Offset, seq, l.seqs[key]))
 	}
 	l.seqs[key] = max(seq, l.seqs[key])
+}
+
+// overtaken names rows that came first when a later one of their key was there already, in another partition.
+func (l *ledger) overtaken() (faults []string) {
+	for key, times := range l.moving {
+		latest, before := int64(0), 0
+		for _, seq := range slices.Sorted(maps.Keys(times)) {
+			if times[seq] < latest {
+				faults = append(faults, fmt.Sprintf("%s: number %d came %d ms before number %d", key, seq, latest-times[seq], before))
+				continue
+			}
+			latest, before = times[seq], seq
+		}
+	}
+	return faults
 }
 
 func headerOf(m relaytest.Message, name string) string {
@@ -190,17 +222,21 @@ func (l *ledger) ahead(samples []sample) (compared int, faults []string) {
 	return compared, faults
 }
 
+// takenOver is what a relay writes when its session ended because another one had begun.
+const takenOver = `msg="standing by: another instance has taken over"`
+
 // judge compares what was committed with what a consumer receives.
 func (r *chaosRun) judge(ctx context.Context) (*ChaosResult, error) {
 	o := relaytest.Options{ByProducer: true, Restarts: r.crew.ends(), Examples: 20}
-	if r.o.Standby {
-		o.Restarts += r.freeze
-	}
-	if r.o.ExactlyOnce {
-		o.Restarts = 0
+	for _, relay := range r.site.all() {
+		o.Restarts += strings.Count(relay.Log(), takenOver)
 	}
 	if r.grown > 0 {
 		o.GrownTopics = []string{r.growing()}
+	}
+	takeovers := o.Restarts - r.crew.ends()
+	if r.o.ExactlyOnce {
+		o.Restarts = 0
 	}
 	v, l := relaytest.NewValidator(o), newLedger()
 	if err := r.site.ReadOracle(ctx, v); err != nil {
@@ -217,8 +253,8 @@ func (r *chaosRun) judge(ctx context.Context) (*ChaosResult, error) {
 		return nil, err
 	}
 	res := &ChaosResult{
-		Seed: r.o.Seed, Elapsed: time.Since(r.timeline.begin), ExactlyOnce: r.o.ExactlyOnce, Load: r.load.Stats(), Report: v.Report(), Disorder: l.disorder, Back: r.sampler.back,
-		Kills: r.crew.kills, Stops: r.crew.stops, Samples: len(r.sampler.samples), Partitions: r.grown,
+		Seed: r.o.Seed, Elapsed: time.Since(r.timeline.begin), ExactlyOnce: r.o.ExactlyOnce, Load: r.load.Stats(), Report: v.Report(), Disorder: slices.Concat(l.disorder, l.overtaken()), Back: r.sampler.back,
+		Kills: r.crew.kills, Stops: r.crew.stops, Takeovers: takeovers, Samples: len(r.sampler.samples), Partitions: r.grown,
 	}
 	res.Compared, res.Ahead = l.ahead(r.sampler.samples)
 	res.longest, res.healed = r.timeline.longest()
@@ -267,10 +303,11 @@ type ChaosResult struct {
 	ExactlyOnce  bool
 	Faults       []ChaosCount
 	Kills, Stops int // of the relay
+	Takeovers    int // by the other relay, from one that lived on
 	Partitions   int // of the topic that got some; 0 means that it did not
 	Load         LoadStats
 	Report       *relaytest.Report
-	// Disorder are rows whose payload has a lower number than one before of their key.
+	// Disorder are rows whose payload has a lower number than one of their key that came before.
 	Disorder []string
 	// Samples of checkpoints, how many arrivals could be Compared with them, those that were Ahead of Kafka, and those that went Back.
 	Samples, Compared int
@@ -330,7 +367,7 @@ func (r *ChaosResult) String() string {
 		{"length", fmt.Sprintf("%.0f s", r.Elapsed.Seconds())},
 		{"faults", fmt.Sprint(made)},
 	}, faults, [][2]string{
-		{"kills, stops of the relay", fmt.Sprintf("%d, %d", r.Kills, r.Stops)},
+		{"kills, stops, takeovers of the relay", fmt.Sprintf("%d, %d, %d", r.Kills, r.Stops, r.Takeovers)},
 		{"committed transactions", fmt.Sprintf("%d in %.0f s, %d rolled back, %d of unknown end", r.Load.Transactions, r.Load.Elapsed.Seconds(), r.Load.RolledBack, r.Load.Unknown)},
 		{"committed rows", fmt.Sprintf("%d of %d keys in %d partitions, %.0f per second", r.Report.Committed, r.Report.Keys, r.Report.Partitions, float64(r.Report.Committed)/r.Elapsed.Seconds())},
 		{"received", fmt.Sprint(r.Report.Received)},

@@ -281,6 +281,9 @@ func isAbort(batch *sarama.RecordBatch) bool {
 
 func (r *partitionReader) deliverBatch(batch *sarama.RecordBatch) error {
 	m := Message{Topic: r.topic, Partition: r.partition, Producer: batch.ProducerID}
+	if batch.LogAppendTime {
+		m.Appended = batch.MaxTimestamp.UnixMilli()
+	}
 	for _, record := range batch.Records {
 		m.Offset = batch.FirstOffset + record.OffsetDelta
 		if m.Offset < r.next {

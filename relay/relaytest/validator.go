@@ -36,6 +36,8 @@ type Message struct {
 	Headers   []Header
 	// Producer is the producer id of the record's batch, -1 for a producer without.
 	Producer int64
+	// Appended is the Unix time in milliseconds at which the broker appended the batch, 0 where the topic keeps the producer's time.
+	Appended int64
 }
 
 // Options say what a run was allowed to do. The zero value is the strictest: no restart, so no duplicate.
