@@ -18,12 +18,22 @@ var errNoAnswer = errors.New("the broker's answer does not name the partition")
 // sender when the request could not be sent; so it must not call the broker and must not block.
 func (p *Publisher) complete(r *request, resp *sarama.ProduceResponse, err error) {
 	p.mu.Lock()
+	if r.abandoned {
+		p.unlock()
+		return
+	}
 	s := r.sender
+	if s.sending == r {
+		s.sending = nil // answered before the call has returned
+	}
 	if i := slices.Index(s.requests, r); i >= 0 {
 		s.requests = slices.Delete(s.requests, i, i+1)
 	}
 	if resp != nil {
 		p.answeredAt = time.Now()
+		if resp.ThrottleTime > 0 {
+			p.throttle(s, r.link, resp.ThrottleTime)
+		}
 	}
 	local := err != nil && isEncoding(err)
 	if err != nil && !local {

@@ -121,6 +121,13 @@ func (b *batch) release(c *chunks) {
 	b.chunks = b.chunks[:0]
 }
 
+// detach gives the batch memory of its own, where somebody may still read the one it has. That is left to the garbage collector.
+func (b *batch) detach() {
+	for i, chunk := range b.chunks {
+		b.chunks[i] = append(make([]byte, 0, cap(chunk)), chunk...)
+	}
+}
+
 // split copies the records into batches that end before the given record indexes (ascending, each above 0 and below count), and
 // releases b. The parts have no numbers yet.
 func (b *batch) split(c *chunks, at []int) []*batch {

@@ -52,6 +52,8 @@ type Options struct {
 	Linger time.Duration
 	// Idle is how long no broker may be heard of before one is asked for a sign of life. Default 5 s.
 	Idle time.Duration
+	// MaxThrottle bounds how long a broker's wish for a pause is heeded, which it has where a quota is used up. Default 15 s.
+	MaxThrottle time.Duration
 	// Window bounds the memory of unacknowledged records, in bytes; a single larger record is let in when nothing else is held.
 	// Default 12 MiB.
 	Window int64
@@ -147,8 +149,8 @@ func (o Options) settings() (*settings, error) {
 	if s.MaxBatch < minMaxBatch || s.MaxBatch > maxRequest {
 		fault("batch of %d bytes is not between %d and %d", s.MaxBatch, minMaxBatch, maxRequest)
 	}
-	if s.Linger < 0 || s.Idle < 0 {
-		fault("negative linger or idle time")
+	if s.Linger < 0 || s.Idle < 0 || s.MaxThrottle < 0 {
+		fault("negative linger, idle time or longest pause")
 	}
 	if c := s.CreateTopics; c.Enabled && (c.Partitions == 0 || c.Partitions < -1 || c.ReplicationFactor == 0 || c.ReplicationFactor < -1) {
 		fault("create topics: %d partitions, replication factor %d: each is above 0, or -1 for the broker's default", c.Partitions, c.ReplicationFactor)
@@ -175,6 +177,9 @@ func (s *settings) defaults() {
 	}
 	if s.Idle == 0 {
 		s.Idle = defaultIdle
+	}
+	if s.MaxThrottle == 0 {
+		s.MaxThrottle = defaultMaxThrottle
 	}
 	if s.TopicsLimit == 0 {
 		s.TopicsLimit = 1000

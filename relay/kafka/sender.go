@@ -49,6 +49,10 @@ type sender struct {
 	openingAt time.Time
 	failures  int
 	lastErr   error
+	rest      time.Time  // nothing is sent before, by the broker's wish
+	muted     *conn.Link // whose wish is longer than that
+	sending   *request   // handed to sarama and not back
+	retired   bool       // another sender has its place
 
 	slab slab
 }
@@ -64,6 +68,8 @@ type request struct {
 	count   int
 	headers int
 	sentAt  time.Time
+	// abandoned: its batches are sent again by another request, and its answer means nothing.
+	abandoned bool
 }
 
 // sender gives the sender that a partition uses, starting it the first time.
@@ -101,6 +107,12 @@ func (s *sender) run(ctx context.Context) {
 		}
 		for s.step(ctx) {
 		}
+		s.p.mu.Lock()
+		retired := s.retired
+		s.p.mu.Unlock()
+		if retired {
+			return
+		}
 	}
 }
 
@@ -108,6 +120,9 @@ func (s *sender) run(ctx context.Context) {
 func (s *sender) step(ctx context.Context) bool {
 	if !s.pending() {
 		return false
+	}
+	if rest := s.throttled(nil); rest > 0 {
+		return sleep(ctx, rest)
 	}
 	l, err := s.connect(ctx)
 	if err != nil {
@@ -121,15 +136,23 @@ func (s *sender) step(ctx context.Context) bool {
 		runtime.GC() // tens of milliseconds, beside hundreds for the request
 	}
 	req := s.build(r)
-	if !s.allowed(ctx) {
-		return false
+	for rest := time.Duration(1); rest > 0; {
+		if !s.allowed(ctx) {
+			return false
+		}
+		if rest = s.throttled(r); rest > 0 && !sleep(ctx, rest) {
+			return false
+		}
 	}
-	s.p.mu.Lock()
-	r.sentAt = time.Now()
-	s.p.startWatch(r.sentAt)
-	s.p.mu.Unlock()
+	if l.Dead() {
+		s.p.complete(r, nil, conn.ErrCut) // it may be dead by a broker's wish that sarama would still heed
+		return true
+	}
 	err = l.Broker.AsyncProduce(req, func(resp *sarama.ProduceResponse, err error) { s.p.complete(r, resp, err) })
 	s.slab.forget()
+	s.p.mu.Lock()
+	s.sending = nil
+	s.p.mu.Unlock()
 	if err != nil {
 		s.p.complete(r, nil, err)
 	}
@@ -218,7 +241,12 @@ func (s *sender) pause(ctx context.Context, err error) bool {
 		}
 	}
 	p.unlock()
-	timer := time.NewTimer(wait)
+	return sleep(ctx, wait)
+}
+
+// sleep waits; false means that ctx has ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
