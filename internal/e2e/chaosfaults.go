@@ -2,10 +2,12 @@ package e2e
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -303,24 +305,13 @@ func sourceSlow(ctx context.Context, r *chaosRun, random *rand.Rand) error {
 // connectionsKilled has the server end some or all connections of the relay: those that read, those that hold the lock.
 func connectionsKilled(ctx context.Context, r *chaosRun, random *rand.Rand) error {
 	for range 1 + random.IntN(6) {
-		rows, err := r.site.DB.QueryContext(ctx, "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = 'relay'")
-		if err != nil {
+		var list sql.NullString
+		if err := r.site.DB.QueryRowContext(ctx, "SELECT GROUP_CONCAT(ID) FROM information_schema.PROCESSLIST WHERE USER = 'relay'").Scan(&list); err != nil {
 			return err
 		}
-		var ids []int64
-		for rows.Next() {
-			var id int64
-			if err := rows.Scan(&id); err != nil {
-				return errors.Join(err, rows.Close())
-			}
-			ids = append(ids, id)
-		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-			return err
-		}
-		for _, id := range ids {
+		for id := range strings.SplitSeq(list.String, ",") {
 			if random.IntN(2) == 0 {
-				_, _ = r.site.DB.ExecContext(ctx, fmt.Sprintf("KILL %d", id)) // it may have ended
+				_, _ = r.site.DB.ExecContext(ctx, "KILL "+id) // it may have ended
 			}
 		}
 		if err := pause(ctx, within(random, 1, 1500*time.Millisecond)); err != nil {
