@@ -467,6 +467,11 @@ func (t *Tracker) position() Position {
 		InFlight: t.count, Records: t.records,
 		HeldBytes: t.count*entryBytes + t.extra*rangeBytes,
 	}
+	if t.gather {
+		for i := range t.count {
+			p.InFlight += max(1, len(t.ring[(t.head+i)&(len(t.ring)-1)].times)) - 1
+		}
+	}
 	if t.count > 0 {
 		p.OldestCommitMicros = t.ring[t.head].oldest()
 	}

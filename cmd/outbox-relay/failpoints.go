@@ -17,7 +17,7 @@ import (
 // A build with the tag failpoints kills itself where the environment says so; it is for tests of crashes and nothing else.
 //
 // OUTBOX_RELAY_FAILPOINT=acked:1,before-save:2 waits for the first hit of "acked" and then for the second one of "before-save" behind it, and sends
-// itself SIGKILL there. Points are those of package relay, and of the checkpoint file: save-created, save-written, save-synced, save-renamed,
+// itself SIGKILL there. Points are those of package relay, those of transactions (the Step constants of package relay/kafka), and of the checkpoint file: save-created, save-written, save-synced, save-renamed,
 // save-durable, each right after that step.
 const failpointVariable = "OUTBOX_RELAY_FAILPOINT"
 

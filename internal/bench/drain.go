@@ -76,7 +76,7 @@ func drainCommand(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	want, err := s.truth(ctx, "outbox_events")
+	want, err := s.truth(ctx)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ type command struct {
 
 // The commands behind the second line are the child processes that the others start and measure.
 var commands = []command{
-	{"drain", drainCommand}, {"memory", memoryCommand}, {"skip", skipCommand}, {"decode", decodeCommand}, {"serve", serveCommand},
+	{"drain", drainCommand}, {"memory", memoryCommand}, {"skip", skipCommand}, {"decode", decodeCommand}, {"exactly-once", exactlyOnceCommand}, {"serve", serveCommand},
 	{"baseline", baselineCommand}, {"read", readCommand},
 }
 
@@ -46,5 +46,5 @@ func dispatch(ctx context.Context, args []string, out io.Writer) error {
 			}
 		}
 	}
-	return errors.New("usage: bench drain|memory|skip|decode|serve [flags]; -h after a command lists its flags")
+	return errors.New("usage: bench drain|memory|skip|decode|exactly-once|serve [flags]; -h after a command lists its flags")
 }

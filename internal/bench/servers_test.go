@@ -37,7 +37,7 @@ func TestContestantsAndReadersOnRealServers(t *testing.T) {
 	if err := s.backlog(ctx, workload{Name: "tiny", Rows: 505, PerTx: 10, Foreign: 3, JSON: 290}); err != nil {
 		t.Fatal(err)
 	}
-	want, err := s.truth(ctx, "outbox_events")
+	want, err := s.truth(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -221,13 +221,13 @@ type truth struct {
 	IDs  uint64 // sum of the ids, modulo 2^64
 }
 
-func (s *servers) truth(ctx context.Context, table string) (t truth, err error) {
+func (s *servers) truth(ctx context.Context) (t truth, err error) {
 	db, err := s.open()
 	if err != nil {
 		return t, err
 	}
 	defer db.Close()
-	err = db.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(id), 0) FROM "+database+"."+table).Scan(&t.Rows, &t.IDs)
+	err = db.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(SUM(id), 0) FROM "+database+".outbox_events").Scan(&t.Rows, &t.IDs)
 	return t, err
 }
 

@@ -84,6 +84,10 @@ func (p *Publisher) awaitJudgement(part *partition) {
 	if part.judging || part.waiting {
 		return
 	}
+	if part.topic.own { // no policy of rows may drop a checkpoint: its window would be committed without it
+		p.die(&FatalError{Topic: part.topic.name, Partition: part.index, Err: part.queue[0].poison})
+		return
+	}
 	if p.instead > 0 && p.chunks.used > p.o.Window {
 		part.waiting = true
 		p.crowded = append(p.crowded, part)
