@@ -132,7 +132,7 @@ func (m *memoryBench) run(ctx context.Context, name string, write []string) (r m
 		return r, err
 	}
 	m.disk = max(m.disk, disk)
-	want, err := m.truth(ctx, "outbox_events")
+	want, err := m.truth(ctx)
 	if err != nil {
 		return r, err
 	}
