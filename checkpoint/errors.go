@@ -37,6 +37,8 @@ type Error struct {
 	Detail string
 	// Err is one of the reasons above or the error of the place.
 	Err error
+	// Passing is set where time may heal it, as with a server that cannot be reached: trying again later makes sense.
+	Passing bool
 	// Hint tells an operator what to do; may be empty. It is not part of the
 	// text, so that it can be shown apart.
 	Hint string

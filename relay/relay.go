@@ -351,7 +351,7 @@ func (r *Relay) runSession(ctx context.Context, store checkpoint.Store) error {
 	reg := &sessionRegisterer{Registerer: r.o.Registerer}
 	defer reg.unregister()
 	s := &session{Relay: r, store: store, reg: reg, term: r.o.Lease.State().Term}
-	if err := s.load(ctx); err != nil {
+	if err := s.begin(ctx); err != nil {
 		var source *binlog.SourceError
 		if errors.As(err, &source) {
 			return r.standAside(ctx, &HaltError{Source: err})

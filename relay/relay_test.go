@@ -379,6 +379,60 @@ func TestDamagedCheckpointIsRefused(t *testing.T) {
 	})
 }
 
+// The servers of the store are away when the relay starts, and come back.
+func TestAStoreThatIsAwayAtTheStartIsWaitedFor(t *testing.T) {
+	scenario(t, func(t *testing.T, g *rig) {
+		g.place.blind = &checkpoint.Error{Op: "loading checkpoint", Err: errors.New("nothing listens"), Passing: true, Hint: "start it"}
+		g.start()
+		after(time.Hour)
+		if s := g.relay.Status(); s.Ready || !strings.Contains(s.LastError, "nothing listens; start it") || len(g.opened) != 0 {
+			t.Errorf("ready %t, %q, sources %v", s.Ready, s.LastError, g.opened)
+		}
+		g.place.with(func() { g.place.blind = nil })
+		after(interval)
+		if s := g.relay.Status(); !s.Ready || s.LastError != "" || len(g.opened) != 1 {
+			t.Errorf("ready %t, %q, sources %v", s.Ready, s.LastError, g.opened)
+		}
+		g.mustStop()
+	})
+}
+
+var errAway = &checkpoint.Error{Op: "loading checkpoint", Err: errors.New("nothing listens"), Passing: true}
+
+func TestWaitingForTheStoreGivesWayToAnotherInstance(t *testing.T) {
+	scenario(t, func(t *testing.T, g *rig) {
+		g.place.blind, g.options.NoStandby = errAway, true
+		g.start()
+		after(10 * interval)
+		g.lease.loseToOther()
+		if err := <-g.done; !errors.Is(err, relay.ErrActive) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestWaitingForTheStoreStopsAtOnce(t *testing.T) {
+	scenario(t, func(t *testing.T, g *rig) {
+		g.place.blind = errAway
+		g.start()
+		after(10*interval + interval/2)
+		if took, err := g.stop(); err != nil || took != 0 {
+			t.Errorf("took %v with %v", took, err)
+		}
+	})
+}
+
+// Another instance took over between the load and the first save.
+func TestAFirstSaveThatIsFencedIsATakeover(t *testing.T) {
+	scenario(t, func(t *testing.T, g *rig) {
+		g.place.fail, g.options.NoStandby = &checkpoint.Error{Op: "saving checkpoint", Err: checkpoint.ErrFenced}, true
+		g.start()
+		if err := <-g.done; !errors.Is(err, relay.ErrActive) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 type damaged struct{ handle }
 
 func (damaged) Load(context.Context) (*checkpoint.Checkpoint, error) {

@@ -70,6 +70,41 @@ type savedState struct {
 	failed  int
 }
 
+// begin loads the checkpoint. While the store cannot be reached it tries again, as long as nobody else holds the lease.
+func (s *session) begin(ctx context.Context) error {
+	for said := false; ; said = true {
+		err := s.load(ctx)
+		var fault *checkpoint.Error
+		switch {
+		case errors.Is(err, checkpoint.ErrFenced):
+			return errTakenOver
+		case !errors.As(err, &fault) || !fault.Passing || ctx.Err() != nil:
+			return err
+		}
+		if !said {
+			s.log.Warn("the checkpoint cannot be loaded, trying again", "err", Sentence(err))
+		}
+		s.setError(err)
+		pause := time.NewTimer(s.o.SaveInterval)
+		for passed := false; !passed || !s.o.Lease.State().Held; {
+			changed := s.o.Lease.Changed()
+			if s.o.Lease.State().Other {
+				pause.Stop()
+				return errTakenOver
+			}
+			select {
+			case <-ctx.Done():
+				pause.Stop()
+				return ctx.Err()
+			case <-pause.C:
+				passed = true
+			case <-changed:
+			}
+		}
+		s.term = s.o.Lease.State().Term
+	}
+}
+
 // load reads the checkpoint or makes the first one. The first position is stored before anything is read from it.
 func (s *session) load(ctx context.Context) error {
 	s.room, s.ended = make(chan struct{}, 1), make(chan struct{})

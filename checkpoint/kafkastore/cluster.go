@@ -3,7 +3,6 @@ package kafkastore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -92,15 +91,10 @@ func (c *cluster) dial(ctx context.Context, addr string) (*conn.Link, error) {
 	stop := func() bool { return true }
 	l, err := conn.Dial(c.life, &c.o.Conn, addr, readTimeout, func(l *conn.Link) { stop = context.AfterFunc(ctx, l.Cut) })
 	stop()
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil, ctx.Err()
-	case err != nil && c.o.Explain != nil:
-		return nil, &unreachable{c.o.Explain(addr, err), err}
-	case err != nil:
-		return nil, fmt.Errorf("broker %s: %w", addr, err)
+	if ctx.Err() != nil {
+		err = ctx.Err()
 	}
-	return l, nil
+	return l, err
 }
 
 // do runs a call that is cut when ctx ends. After an error the connection is not used again: a late answer would be taken for that of the next call.
@@ -117,12 +111,3 @@ func do(ctx context.Context, l *conn.Link, f func(*sarama.Broker) error) error {
 }
 
 func (o *Options) brokers() string { return strings.Join(o.Brokers, ",") }
-
-// unreachable is a broker that cannot be used, in a sentence for people.
-type unreachable struct {
-	sentence string
-	err      error
-}
-
-func (u *unreachable) Error() string { return u.sentence }
-func (u *unreachable) Unwrap() error { return u.err }

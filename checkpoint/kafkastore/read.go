@@ -41,6 +41,71 @@ func EnsureTopic(ctx context.Context, o Options) error {
 	return nil
 }
 
+// Inspection is what Inspect found.
+type Inspection struct {
+	// Exists tells whether the topic is there.
+	Exists bool
+	// Topic is why the topic cannot keep the checkpoint, or cannot be made where it is missing; nil if it can.
+	Topic error
+	// ID is why the user may not use the relay's name as transactional.id, as far as brokers tell without giving it: the right to describe it.
+	ID error
+}
+
+// Inspect looks whether a store could work, and changes nothing: it makes no topic and fences nobody. It blocks for the network. The errors in the result
+// are *checkpoint.Error, its own is that of ctx.
+func Inspect(ctx context.Context, o Options) (*Inspection, error) {
+	const op = "inspecting checkpoint"
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	c := &cluster{o: &o, life: context.WithoutCancel(ctx)}
+	defer c.close()
+	in := &Inspection{Exists: true}
+	p, err := c.find(ctx, false)
+	switch {
+	case errors.Is(err, errMissing):
+		in.Exists = false
+		err = c.create(ctx, true)
+	case err == nil && p.operations != untold && p.operations&(readOperation|writeOperation) != readOperation|writeOperation:
+		err = sarama.ErrTopicAuthorizationFailed
+	case err == nil:
+		err = c.check(ctx)
+	}
+	if err != nil {
+		in.Topic = failed(ctx, op, &o, err)
+	}
+	if err := c.findCoordinator(ctx); err != nil {
+		in.ID = failed(ctx, op, &o, err)
+	}
+	return in, ctx.Err()
+}
+
+// findCoordinator asks who coordinates the transactional.id, which needs a right.
+func (c *cluster) findCoordinator(ctx context.Context) error {
+	deadline := time.Now().Add(c.o.Timeout)
+	for attempt := 0; ; attempt++ {
+		var resp *sarama.FindCoordinatorResponse
+		err := c.call(ctx, func(b *sarama.Broker) (err error) {
+			resp, err = b.FindCoordinator(&sarama.FindCoordinatorRequest{Version: 1, CoordinatorKey: c.o.Name, CoordinatorType: sarama.CoordinatorTransaction})
+			return err
+		})
+		switch {
+		case err == nil && resp.Err == sarama.ErrNoError:
+			return nil
+		case err == nil && resp.Err == sarama.ErrTransactionalIDAuthorizationFailed:
+			return resp.Err
+		case err == nil:
+			err = resp.Err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("asking for the transaction coordinator: %w", err)
+		}
+		if err := pause(ctx, attempt); err != nil {
+			return err
+		}
+	}
+}
+
 // ensure gives the place of the partition of a topic that can keep a checkpoint.
 func (c *cluster) ensure(ctx context.Context) (place, error) {
 	p, err := c.find(ctx, true)

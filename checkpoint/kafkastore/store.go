@@ -25,8 +25,6 @@ type Options struct {
 	// Brokers are the addresses to begin with, and Conn is how they are connected to.
 	Brokers []string
 	Conn    conn.Options
-	// Explain makes a sentence of why the broker at an address cannot be used; nil is the error alone.
-	Explain func(addr string, err error) string
 	// TransactionTimeout is how long the brokers leave a transaction of a dead instance open that nobody follows. 0 means a minute.
 	TransactionTimeout time.Duration
 	// Timeout bounds how long a call waits for a leader or a coordinator. 0 means 20 s.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -59,12 +60,21 @@ var errMissing = errors.New("the topic does not exist")
 type place struct {
 	addr  string // of its leader
 	epoch int32  // of the leader
+	// operations are the rights that the user has on the topic (KIP-430), or untold.
+	operations int32
 }
+
+const (
+	untold         = math.MinInt32
+	readOperation  = 1 << 3
+	writeOperation = 1 << 4
+)
 
 // look asks for the place of the partition. Its error is errMissing, an *unfit, or one that time may heal.
 func (c *cluster) look(ctx context.Context) (place, error) {
 	var meta *sarama.MetadataResponse
 	req := sarama.NewMetadataRequest(c.o.Conn.Version, []string{c.o.Topic})
+	req.IncludeTopicAuthorizedOperations = req.Version >= 8
 	err := c.call(ctx, func(b *sarama.Broker) (err error) { meta, err = b.GetMetadata(req); return err })
 	if err != nil {
 		return place{}, fmt.Errorf("asking for metadata: %w", err)
@@ -87,7 +97,11 @@ func (c *cluster) look(ctx context.Context) (place, error) {
 	for _, p := range t.Partitions {
 		for _, b := range meta.Brokers {
 			if b.ID() == p.Leader && p.Err != sarama.ErrLeaderNotAvailable {
-				return place{b.Addr(), p.LeaderEpoch}, nil
+				operations := int32(untold)
+				if req.Version >= 8 {
+					operations = t.TopicAuthorizedOperations
+				}
+				return place{b.Addr(), p.LeaderEpoch, operations}, nil
 			}
 		}
 	}
@@ -115,11 +129,14 @@ func (c *cluster) check(ctx context.Context) error {
 func compactOnly(policy string) bool { return strings.TrimSpace(policy) == "compact" }
 
 // create makes the topic. First it asks what would be made, since the number of replicas is the cluster's default and decides how many have to
-// be in sync. Another instance may be faster.
-func (c *cluster) create(ctx context.Context) error {
+// be in sync. Another instance may be faster. With ask it does no more than that.
+func (c *cluster) create(ctx context.Context, ask bool) error {
 	replicas := 0
 	var resp *sarama.CreateTopicsResponse
 	for _, validate := range []bool{true, false} {
+		if ask && !validate {
+			return nil
+		}
 		detail := &sarama.TopicDetail{NumPartitions: Partitions, ReplicationFactor: -1, ConfigEntries: map[string]*string{}}
 		for k, v := range Configs(replicas) {
 			detail.ConfigEntries[k] = &v
@@ -160,7 +177,7 @@ func (c *cluster) find(ctx context.Context, mk bool) (place, error) {
 	for attempt := 0; ; attempt++ {
 		p, err := c.look(ctx)
 		if errors.Is(err, errMissing) && mk {
-			if err = c.create(ctx); err == nil {
+			if err = c.create(ctx, false); err == nil {
 				err = errMissing // until the metadata has it
 			}
 		}

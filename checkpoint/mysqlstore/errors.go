@@ -55,6 +55,7 @@ func (s *Store) failed(ctx context.Context, op string, err error) error {
 	}
 	var my *mysql.MySQLError
 	if !errors.As(err, &my) {
+		e.Passing = true
 		e.Hint = s.connectHint(err)
 		return e
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"outbox-relay/checkpoint"
+	"outbox-relay/checkpoint/kafkastore"
 	"outbox-relay/config"
 	"outbox-relay/relay/preflight"
 )
@@ -53,7 +54,7 @@ func (a *app) check(cfg *config.Config, asJSON bool) error {
 	report, err := preflight.Run(ctx, preflight.Options{
 		Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, Start: cfg.Source.Start, Rules: rulesOf(cfg), FromLatest: latest,
 		DeadLetterTopics: deadLetterTopics(cfg), Kafka: kafkaOptions(cfg), RowLimit: int64(cfg.Limits.Row), SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), CheckpointPath: checkpointPath(cfg), CheckpointPlace: placeOf(cfg),
-		ReadCheckpoint: func() (*checkpoint.Checkpoint, error) { return readCheckpoint(ctx, cfg) },
+		ReadCheckpoint: func() (*checkpoint.Checkpoint, error) { return readCheckpoint(ctx, cfg) }, CheckpointTopic: checkpointTopic(cfg),
 	})
 	if err != nil {
 		return err
@@ -108,6 +109,16 @@ func checkpointPath(cfg *config.Config) string {
 		return ""
 	}
 	return cfg.Checkpoint.Path
+}
+
+// checkpointTopic is nil where the checkpoint is not in Kafka.
+func checkpointTopic(cfg *config.Config) *kafkastore.Options {
+	if cfg.Checkpoint.Store != config.StoreKafka {
+		return nil
+	}
+	o := kafkaStoreOptions(cfg, nil)
+	o.Timeout = readTimeout / 2
+	return &o
 }
 
 func writeJSON(w io.Writer, v any) error {

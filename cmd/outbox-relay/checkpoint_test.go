@@ -12,11 +12,12 @@ import (
 func TestCheckpointCommands(t *testing.T) {
 	t.Parallel()
 	m := sandbox.RunMySQL(t, sandbox.MySQLOptions{})
+	k := sandbox.SharedKafka(t)
 	mysqlExec(t, m, "CREATE DATABASE app", "CREATE TABLE app.o "+outboxColumns)
 	const insert = "INSERT INTO app.o (aggregate_type, aggregate_id, event_type, payload) VALUES ('a', '%s', 'e', '{}')"
-	for _, store := range []string{"file", "mysql"} {
+	for _, store := range []string{"file", "mysql", "kafka"} {
 		t.Run(store, func(t *testing.T) {
-			s := newSite(t, rules(m.Addr(), nothingListens, "app.o", ""))
+			s := newSite(t, rules(m.Addr(), k.Addrs()[0], "app.o", ""))
 			do := func(code int, args ...string) string {
 				t.Helper()
 				c := s.start(append(args, "--set", "checkpoint.store="+store)...)
@@ -27,8 +28,11 @@ func TestCheckpointCommands(t *testing.T) {
 			}
 			catchUp := func() string { return do(0, "run", "--sink", "stdout", "--until-caught-up") }
 			place := s.checkpoint()
-			if store == "mysql" {
+			switch store {
+			case "mysql":
 				place = "table outbox_relay.checkpoints"
+			case "kafka":
+				place = "topic outbox-relay.TestCheckpointCommands-kafka.checkpoint"
 			}
 
 			holds(t, do(1, "checkpoint", "show"), []string{"no checkpoint"})

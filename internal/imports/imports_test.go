@@ -40,7 +40,7 @@ var rules = []rule{
 	{name: "relay/kafka/txn", imports: []string{"relay/kafka/conn"}},
 	{name: "relay/stdout", imports: []string{"router"}},
 	{name: "relay/httpd", imports: []string{"relay"}},
-	{name: "relay/preflight", imports: []string{"binlog", "binlog/*", "router", "checkpoint", "relay/kafka"}},
+	{name: "relay/preflight", imports: []string{"binlog", "binlog/*", "router", "checkpoint", "checkpoint/kafkastore", "relay/kafka"}},
 	{name: "relay/relaytest"},
 	{name: "config"},
 	{name: "config/fromdebezium", pure: true},

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"outbox-relay/checkpoint"
+	"outbox-relay/checkpoint/kafkastore"
 	"outbox-relay/relay/kafka"
 	"outbox-relay/router"
 )
@@ -37,14 +39,51 @@ func (p *plan) kafka(ctx context.Context) []Item {
 			names = append(names, topic)
 		}
 	}
-	if in, ok := k.inspect(ctx, names); ok {
+	asked := names
+	if s := p.CheckpointTopic; s != nil && !slices.Contains(names, s.Topic) {
+		asked = append(slices.Clone(names), s.Topic)
+	}
+	if in, ok := k.inspect(ctx, asked); ok {
 		k.cluster(in)
 		for i := range in.Topics {
-			k.topic(&in.Topics[i])
+			if t := &in.Topics[i]; i < len(names) {
+				k.topic(t)
+			}
 		}
-		k.patterns(ctx, uses, names)
+		if p.CheckpointTopic != nil {
+			k.checkpointTopic(ctx, &in.Topics[slices.Index(asked, p.CheckpointTopic.Topic)])
+		}
+		k.patterns(ctx, uses, asked)
 	}
 	return k.items
+}
+
+// checkpointTopic looks at the topic that keeps the checkpoint, and at the transactional.id under which it is written.
+func (k *cluster) checkpointTopic(ctx context.Context, t *kafka.TopicInspection) {
+	label := "checkpoint topic " + t.Name
+	in, err := kafkastore.Inspect(ctx, *k.plan.CheckpointTopic)
+	if err != nil {
+		k.add(Unknown, label, "it cannot be looked at: %v", err)
+		return
+	}
+	switch {
+	case in.Topic != nil:
+		item := k.add(Failed, label, "%v", in.Topic)
+		var fault *checkpoint.Error
+		if errors.As(in.Topic, &fault) && fault.Hint != "" {
+			item.do(fault.Hint)
+		}
+	case !in.Exists:
+		k.add(OK, label, "it does not exist yet: the relay creates it, with one partition and compacted")
+	default:
+		k.durability(label, t)
+	}
+	label = "transactional.id " + k.plan.Name
+	if in.ID != nil {
+		k.add(Failed, label, "%v", in.ID).do("allow it", kafkastore.AllowCommands(k.brokers, k.plan.Kafka.SASL.User, t.Name, k.plan.Name)[1])
+		return
+	}
+	k.add(OK, label, "the user may see it; whether it may write under it shows at the first start")
 }
 
 // topics are those of the rules, which have no faults.

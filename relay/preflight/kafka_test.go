@@ -4,8 +4,10 @@ import (
 	"context"
 	"testing"
 
+	"outbox-relay/checkpoint/kafkastore"
 	"outbox-relay/internal/sandbox"
 	"outbox-relay/relay/kafka"
+	"outbox-relay/relay/kafka/conn"
 	"outbox-relay/relay/preflight"
 	"outbox-relay/router"
 )
@@ -45,6 +47,27 @@ func TestTopicsOfTheRules(t *testing.T) {
 	expect(t, run(t, o), "kafka", "topic missing-topic", preflight.Failed, "replication_factor 3 on 1 brokers", "set kafka.create_topics.replication_factor to 1")
 }
 
+func TestTheTopicOfTheCheckpoint(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	o := options(t)
+	o.Kafka = kafka.Options{Brokers: k.Addrs()}
+	look := func(topic string) *preflight.Report {
+		o.CheckpointTopic = &kafkastore.Options{Name: "test", Topic: topic, Brokers: k.Addrs()}
+		return run(t, o)
+	}
+	r := look("missing.checkpoint")
+	expect(t, r, "kafka", "checkpoint topic missing.checkpoint", preflight.OK, "the relay creates it")
+	expect(t, r, "kafka", "transactional.id test", preflight.OK)
+	expect(t, look("missing.checkpoint"), "kafka", "checkpoint topic missing.checkpoint", preflight.OK, "it does not exist yet")
+	good := k.NewTopic(t, 1, map[string]string{"cleanup.policy": "compact"})
+	expect(t, look(good), "kafka", "checkpoint topic "+good, preflight.Warning, "1 partitions, replication factor 1")
+	several := k.NewTopic(t, 3, map[string]string{"cleanup.policy": "compact"})
+	expect(t, look(several), "kafka", "checkpoint topic "+several, preflight.Failed, "has 3 partitions", "kafka-topics.sh")
+	deleted := k.NewTopic(t, 1, map[string]string{"cleanup.policy": "delete"})
+	expect(t, look(deleted), "kafka", "checkpoint topic "+deleted, preflight.Failed, "cleanup.policy=delete", "kafka-configs.sh", "cleanup.policy=compact")
+}
+
 // TestAClusterThatDemandsALogin: SASL on the clients' listener and an authorizer that lets a user only see.
 func TestAClusterThatDemandsALogin(t *testing.T) {
 	t.Parallel()
@@ -71,4 +94,12 @@ func TestAClusterThatDemandsALogin(t *testing.T) {
 	o.Kafka = login("relay")
 	r := run(t, o)
 	expect(t, r, "kafka", "topic orders", preflight.Failed, "may not write to it", "kafka-acls.sh", "--allow-principal User:relay --operation Write", "--topic orders")
+
+	if err := k.CreateTopic(context.Background(), "place", 1, 0, map[string]string{"cleanup.policy": "compact"}); err != nil {
+		t.Fatal(err)
+	}
+	o.CheckpointTopic = &kafkastore.Options{Name: "test", Topic: "place", Brokers: []string{at}, Conn: conn.Options{SASL: o.Kafka.SASL}}
+	r = run(t, o)
+	expect(t, r, "kafka", "checkpoint topic place", preflight.Failed, "not authorized", "--allow-principal User:relay --operation Read --operation Write", "--topic place")
+	expect(t, r, "kafka", "transactional.id test", preflight.Failed, "--allow-principal User:relay", "--operation Write --operation Describe --transactional-id test")
 }

@@ -9,6 +9,7 @@ import (
 
 	"outbox-relay/binlog"
 	"outbox-relay/checkpoint"
+	"outbox-relay/checkpoint/kafkastore"
 	"outbox-relay/relay/kafka"
 	"outbox-relay/router"
 )
@@ -39,6 +40,8 @@ type Options struct {
 	CheckpointPath  string
 	CheckpointPlace string
 	ReadCheckpoint  func() (*checkpoint.Checkpoint, error)
+	// CheckpointTopic is set where the checkpoint is in Kafka.
+	CheckpointTopic *kafkastore.Options
 
 	SpoolDir   string
 	SpoolLimit int64
