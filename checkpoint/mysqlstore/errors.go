@@ -14,14 +14,17 @@ import (
 
 // Codes of the server.
 const (
+	codeTooMany        = 1040 // ER_CON_COUNT_ERROR
 	codeDatabaseDenied = 1044 // ER_DBACCESS_DENIED_ERROR
 	codeLoginDenied    = 1045 // ER_ACCESS_DENIED_ERROR
 	codeNoSchema       = 1049 // ER_BAD_DB_ERROR
 	codeTableExists    = 1050 // ER_TABLE_EXISTS_ERROR
+	codeShutdown       = 1053 // ER_SERVER_SHUTDOWN
 	codeNoColumn       = 1054 // ER_BAD_FIELD_ERROR
 	codeDuplicate      = 1062 // ER_DUP_ENTRY
 	codeTableDenied    = 1142 // ER_TABLEACCESS_DENIED_ERROR
 	codeNoTable        = 1146 // ER_NO_SUCH_TABLE
+	codeLockWait       = 1205 // ER_LOCK_WAIT_TIMEOUT
 	codeDeadlock       = 1213 // ER_LOCK_DEADLOCK
 	codeOptionPrevents = 1290 // ER_OPTION_PREVENTS_STATEMENT: --read-only, --super-read-only
 	codeReadOnlyMode   = 1836 // ER_READ_ONLY_MODE
@@ -60,6 +63,8 @@ func (s *Store) failed(ctx context.Context, op string, err error) error {
 		return e
 	}
 	switch my.Number {
+	case codeTooMany, codeShutdown, codeLockWait, codeDeadlock:
+		e.Passing = true
 	case codeLoginDenied:
 		e.Hint = "check user and password, and whether the account demands TLS or a certificate"
 	case codeTLSRequired:
@@ -70,6 +75,7 @@ func (s *Store) failed(ctx context.Context, op string, err error) error {
 		e.Hint = fmt.Sprintf("the table is of another program: choose another name in checkpoint.table, or drop it; the relay's is made by %s;", CreateTable(s.o.Schema, s.o.Table))
 	case codeOptionPrevents, codeReadOnlyMode:
 		e.Hint = "the server is read-only: keep the checkpoint on the primary, or on another server"
+		e.Passing = true // until the failover is over
 		s.dialer.leave()
 		s.db.SetMaxIdleConns(0) // closes the idle connection
 		s.db.SetMaxIdleConns(1)

@@ -117,6 +117,15 @@ func TestInstancesThatSaveAtOnce(t *testing.T) {
 	}
 }
 
+// wantPassing demands that an error says whether time heals it.
+func wantPassing(t *testing.T, err error, want bool) {
+	t.Helper()
+	var e *checkpoint.Error
+	if !errors.As(err, &e) || e.Passing != want {
+		t.Errorf("passing is not %t: %v", want, err)
+	}
+}
+
 func TestPrivileges(t *testing.T) {
 	t.Parallel()
 	m := sandbox.SharedMySQL(t)
@@ -128,7 +137,9 @@ func TestPrivileges(t *testing.T) {
 	t.Cleanup(func() { m.Exec(context.Background(), "DROP USER "+user) })
 	o := options(m, schema)
 	o.User, o.Password = user, func(context.Context) (string, error) { return "wrong", nil }
-	wantHint(t, open(t, o).Save(t.Context(), storetest.Checkpoint(1)), "Access denied", "check user and password")
+	err := open(t, o).Save(t.Context(), storetest.Checkpoint(1))
+	wantHint(t, err, "Access denied", "check user and password")
+	wantPassing(t, err, false)
 	o.Password = func(context.Context) (string, error) { return "secret", nil }
 	s := open(t, o)
 	grant := "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON `" + schema + "`.* TO '" + user + "'@'%'"
@@ -182,7 +193,9 @@ func TestServersThatComeAndGo(t *testing.T) {
 	if err := first.Exec(t.Context(), "SET GLOBAL super_read_only = ON"); err != nil {
 		t.Fatal(err)
 	}
-	wantHint(t, save(2), "read-only")
+	err := save(2)
+	wantHint(t, err, "read-only")
+	wantPassing(t, err, true)
 	if err := save(3); err != nil {
 		t.Error(err)
 	}
@@ -205,7 +218,9 @@ func TestServersThatComeAndGo(t *testing.T) {
 	if err := first.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	wantHint(t, save(5), first.Addr(), "can be reached")
+	err = save(5)
+	wantHint(t, err, first.Addr(), "can be reached")
+	wantPassing(t, err, true)
 }
 
 func TestAFrozenServerDoesNotHoldASave(t *testing.T) {
