@@ -94,6 +94,87 @@ func TestCheckpointCommands(t *testing.T) {
 	}
 }
 
+// The documented way from one store to another, through all of them: nothing is published twice, nothing is left out.
+func TestMovingTheCheckpointToAnotherStore(t *testing.T) {
+	t.Parallel()
+	m := sandbox.SharedMySQL(t)
+	k := sandbox.SharedKafka(t)
+	db := m.NewDatabase(t)
+	mysqlExec(t, m, "CREATE TABLE "+db+".o "+outboxColumns)
+	s := newSite(t, rules(m.Addr(), k.Addrs()[0], db+".o", ""))
+	do := func(args ...string) string {
+		t.Helper()
+		c := s.start(args...)
+		if code := c.wait(); code != 0 {
+			t.Fatalf("%v: exit code %d; it said:\n%s%s", args, code, c.out.String(), c.err.String())
+		}
+		return c.out.String()
+	}
+	store := func(name string) string { return "--set=checkpoint.store=" + name }
+	do("run", "--sink", "stdout", "--until-caught-up", store("file"))
+	before := "file"
+	for i, next := range []string{"kafka", "mysql", "kafka", "file"} {
+		var shown struct {
+			GTIDSet string `json:"gtid_set"`
+		}
+		if err := json.Unmarshal([]byte(do("checkpoint", "show", "--json", store(before))), &shown); err != nil || shown.GTIDSet == "" {
+			t.Fatalf("%+v, %v", shown, err)
+		}
+		do("checkpoint", "set", shown.GTIDSet, store(next))
+		name := fmt.Sprintf("row-%d", i)
+		mysqlExec(t, m, fmt.Sprintf("INSERT INTO %s.o (aggregate_type, aggregate_id, event_type, payload) VALUES ('a', '%s', 'e', '{}')", db, name))
+		text := do("run", "--sink", "stdout", "--until-caught-up", store(next))
+		if n := strings.Count(text, "aggregate_type"); n != 1 || !strings.Contains(text, name) {
+			t.Errorf("from %s to %s: %d records: %s", before, next, n, text)
+		}
+		before = next
+	}
+}
+
+// Two relays with the checkpoint in Kafka and without a common file. The active one is killed; the other goes on, and the first comes back as standby.
+func TestAStandbyGoesOnFromTheCheckpointInKafka(t *testing.T) {
+	t.Parallel()
+	m := sandbox.SharedMySQL(t)
+	k := sandbox.SharedKafka(t)
+	db := m.NewDatabase(t)
+	mysqlExec(t, m, "CREATE TABLE "+db+".o "+outboxColumns)
+	insert := func(name string) {
+		t.Helper()
+		mysqlExec(t, m, fmt.Sprintf("INSERT INTO %s.o (aggregate_type, aggregate_id, event_type, payload) VALUES ('a', '%s', 'e', '{}')", db, name))
+	}
+	one := newSite(t, rules(m.Addr(), k.Addrs()[0], db+".o", ""))
+	two := newSite(t, rules(m.Addr(), k.Addrs()[0], db+".o", ""))
+	run := func(s *site) *child {
+		return s.start("run", "--sink", "stdout", "--set", "checkpoint.store=kafka", "--set", "checkpoint.interval=50ms")
+	}
+	first := run(one)
+	one.awaitReadyz(first, 200, "active")
+	second := run(two)
+	two.awaitReadyz(second, 200, "standby")
+	insert("row-1")
+	first.await(&first.out, "row-1")
+	if err := first.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	insert("row-2")
+	two.awaitReadyz(second, 200, "active")
+	second.await(&second.out, "row-2")
+	first = run(one)
+	one.awaitReadyz(first, 200, "standby")
+	if code := second.stop(); code != 0 {
+		t.Errorf("exit code %d: %s", code, second.err.String())
+	}
+	insert("row-3")
+	one.awaitReadyz(first, 200, "active")
+	first.await(&first.out, "row-3")
+	if text := first.out.String(); strings.Contains(text, "row-1") || strings.Contains(text, "row-2") {
+		t.Errorf("published again: %s", text)
+	}
+	if code := first.stop(); code != 0 {
+		t.Errorf("exit code %d: %s", code, first.err.String())
+	}
+}
+
 func query(t *testing.T, m *sandbox.MySQL, statement string) string {
 	t.Helper()
 	var text string
