@@ -179,38 +179,48 @@ func TestExactlyOnceTakeover(t *testing.T) {
 	judgeOnce(t, s)
 }
 
-// A record that its topic refuses halts: all before it is committed, nothing behind it, and the row is published once it fits.
+// A record that its topic refuses halts: all before it is committed, nothing behind it, and the row is published once it fits. It is refused at once, or when
+// what is before it in its partition is in the log: then the window is given up, and the next session halts before the row.
 func TestExactlyOnceHaltsBeforeAPoisonRecord(t *testing.T) {
 	t.Parallel()
-	s := site(t, e2e.SiteOptions{ExactlyOnce: true, NoTopics: true, Config: "on_halt: exit"})
-	for _, topic := range s.Topics() {
-		if err := s.CreateTopic(testContext(t), topic); err != nil {
-			t.Fatal(err)
-		}
+	for name, again := range map[string]int{"refused at once": 0, "refused behind others": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := site(t, e2e.SiteOptions{ExactlyOnce: true, Config: "on_halt: exit"})
+			order := s.Topics()[0]
+			limitMessages(t, s, order, "2000")
+			r := start(t, s, e2e.RelayOptions{})
+			waitActive(t, r)
+			waitMarked(t, s, r)
+			payment := e2e.Row{Kind: "payment", Key: "p"}
+			insert(t, s, payment)
+			ahead := strings.Repeat("('order', 'large', 'Written', '{}', UUID()), ", 3*again)
+			large := "('order', 'large', 'Written', JSON_OBJECT('x', REPEAT('x', 5000)), UUID())"
+			if _, err := s.DB.ExecContext(testContext(t), "INSERT INTO orders_outbox (aggregate_type, aggregate_id, event_type, payload, idempotency_key) VALUES ('payment', 'q', 'Written', '{}', UUID()), "+
+				ahead+large+", ('payment', 'r', 'Written', '{}', UUID())"); err != nil {
+				t.Fatal(err)
+			}
+			insert(t, s, payment)
+			if code, err := r.WaitExit(testContext(t)); err != nil || code != 4 {
+				t.Fatalf("the relay ended with code %d, want 4: %v", code, err)
+			}
+			got, _ := deliveries(t, s)
+			if got["q"] != 1 || got["p"] != 1 || got["large"] != 3*again || got["r"] != 0 {
+				t.Errorf("committed at the halt: %v", got)
+			}
+			if c := checkpointOf(t, r); len(c.Begun) != 1 || c.Begun[0].Rows != 1+3*again {
+				t.Errorf("begun at the halt: %+v", c.Begun)
+			}
+			if n := strings.Count(r.Log(), "starting over from the last checkpoint"); n != again {
+				t.Errorf("%d sessions started over, want %d", n, again)
+			}
+			limitMessages(t, s, order, "100000")
+			r = start(t, s, e2e.RelayOptions{})
+			waitMarked(t, s, r)
+			stop(t, r)
+			judgeOnce(t, s)
+		})
 	}
-	limitMessages(t, s, s.Topics()[0], "2000")
-	r := start(t, s, e2e.RelayOptions{})
-	waitActive(t, r)
-	waitMarked(t, s, r)
-	before := e2e.Row{Kind: "payment", Key: "p"}
-	insert(t, s, before)
-	insert(t, s, e2e.Row{Kind: "order", Key: "small"})
-	if _, err := s.DB.ExecContext(testContext(t), "INSERT INTO orders_outbox (aggregate_type, aggregate_id, event_type, payload, idempotency_key) VALUES ('payment', 'q', 'Written', '{}', UUID()), ('order', 'large', 'Written', JSON_OBJECT('x', REPEAT('x', 5000)), UUID()), ('payment', 'r', 'Written', '{}', UUID())"); err != nil {
-		t.Fatal(err)
-	}
-	insert(t, s, before)
-	if code, err := r.WaitExit(testContext(t)); err != nil || code != 4 {
-		t.Fatalf("the relay ended with code %d, want 4: %v", code, err)
-	}
-	got, _ := deliveries(t, s)
-	if got["q"] != 1 || got["small"] != 1 || got["p"] != 1 || got["large"] != 0 || got["r"] != 0 {
-		t.Errorf("committed at the halt: %v", got)
-	}
-	limitMessages(t, s, s.Topics()[0], "100000")
-	r = start(t, s, e2e.RelayOptions{})
-	waitMarked(t, s, r)
-	stop(t, r)
-	judgeOnce(t, s)
 }
 
 // The short portion of the crash campaign under exactly-once, with a fixed seed and pauses.
