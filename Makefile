@@ -88,6 +88,10 @@ faults: ## Kill, freeze and cut off the servers under load and judge every row [
 chaos: ## Disturb three brokers, MySQL, the network and the relay at random under load and judge every row [MINUTES=30 SEED=1 DELIVERY=exactly-once STANDBY=1]
 	$(GO) run ./internal/e2e/cmd/campaign chaos -minutes $(MINUTES) -seed $(SEED) -delivery $(DELIVERY) $(if $(STANDBY),-standby)
 
+.PHONY: letters
+letters: ## Publish 10,000 rows with 100 of each kind of poison under each policy, and again after 20 kills
+	LETTERS_OF_EACH=100 $(GO) test -count 1 -v -run 'EveryKindOfPoison|ParkedKeysArePublishedAgain' ./internal/e2e
+
 .PHONY: xa
 xa: ## Run XA transactions amid ends of the relay and of MySQL and judge every row [TRANSACTIONS=1000 SEED=1 MYSQL=8.0]
 	$(GO) run ./internal/e2e/cmd/campaign xa -transactions $(TRANSACTIONS) -seed $(SEED) $(if $(MYSQL),-mysql $(MYSQL))

@@ -102,6 +102,7 @@ func (s *Site) config(checkpoint string) string {
 	fmt.Fprintf(&b, "  - {table: %s.orders_outbox, preset: outbox, topic: \"%s.order\", when: {aggregate_type: [order]}}\n", database, s.Name)
 	fmt.Fprintf(&b, "  - {table: %s.orders_outbox, preset: outbox, topic: \"%s.{aggregate_type}\"}\n", database, s.Name)
 	fmt.Fprintf(&b, "  - {table: %s.shipments_outbox, preset: outbox, topic: \"%s.shipment\"}\n", database, s.Name)
+	b.WriteString(strings.ReplaceAll(s.o.Rules, "<database>", database))
 	fmt.Fprintf(&b, "kafka: {brokers: [%s]", `"`+strings.Join(s.o.Kafka.Addrs(), `", "`)+`"`)
 	if s.o.ExactlyOnce {
 		b.WriteString(", delivery: exactly-once")

@@ -39,6 +39,8 @@ type SiteOptions struct {
 	ExactlyOnce bool
 	// TransactionTimeout is kafka.transaction_timeout of an exactly-once relay. 0 means the relay's default of 1 min.
 	TransactionTimeout time.Duration
+	// Rules is YAML of more rules, each line a member of the list; <database> in it is replaced.
+	Rules string
 	// Config is YAML that is added to the relay's configuration, at its top level.
 	Config string
 	// NoTopics leaves the topics uncreated, for tests of missing ones.

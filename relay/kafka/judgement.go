@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"outbox-relay/router"
@@ -68,7 +69,7 @@ func (p *Publisher) keepRefused(rec *router.Record, s shape, bad *PoisonError, f
 		return nil
 	}
 	part := p.partitionOf(t, b.first())
-	if len(part.queue) == 0 && !p.parks(b.first()) {
+	if len(part.queue) == 0 && !p.parks(t, b.first()) {
 		b.release(&p.chunks)
 		return bad
 	}
@@ -234,7 +235,11 @@ func (p *Publisher) replace(part *partition, rec *router.Record, seq uint64) *Po
 	}
 	b := &batch{openedAt: part.queue[0].openedAt, window: m.window, sealed: true}
 	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis, s.headers), rec, m.seq, m.from)
-	part.queue[0] = b
+	if part.queue[0].count > 1 { // the others are judged behind it
+		part.queue = slices.Insert(part.queue, 0, b)
+	} else {
+		part.queue[0] = b
+	}
 	part.pending += b.size
 	p.instead++
 	p.letter(rec, p.origin(rec), 1)

@@ -101,15 +101,16 @@ func (k *parking) keyOfLetter(letter *router.Record) (parkKey, bool) {
 		return parkKey{}, false
 	}
 	topic, ok := k.o.Of(letter)
-	if !ok || router.CheckTopic([]byte(topic)) != nil {
+	if !ok || topic == letter.Topic || router.CheckTopic([]byte(topic)) != nil { // nothing but letters goes there
 		return parkKey{}, false
 	}
 	return k.keyOf(letter.Topic, topic, letter.Key), true
 }
 
-// parks tells whether the rule of an entry parks keys, and the entry has one.
-func (p *Publisher) parks(e entry) bool {
-	return p.origins[e.origin()].letters != "" && !e.instead() && e.key() != nil
+// parks tells whether the rule of an entry parks keys, and the entry has one, is no letter itself and was not judged.
+func (p *Publisher) parks(t *topic, e entry) bool {
+	letters := p.origins[e.origin()].letters
+	return letters != "" && letters != t.name && !e.instead() && e.key() != nil
 }
 
 // sift looks for records of parked keys in the head of a partition before it is sent the first time. True means that it is not to be sent now: such records
@@ -124,7 +125,7 @@ func (p *Publisher) sift(part *partition) bool {
 	i := -1
 	for e := range b.entries() {
 		i++
-		if !p.parks(e) {
+		if !p.parks(part.topic, e) {
 			continue
 		}
 		if !k.loaded {

@@ -317,3 +317,66 @@ func TestNothingThatMayBeParkedIsSentBeforeTheLettersWereRead(t *testing.T) {
 	h.drain(time.Minute)
 	h.verify("t", "u")
 }
+
+// A letter of a row that names the topic of letters parks nothing, and letters that come from the caller are not parked.
+func TestLettersAreNotParked(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	dead := k.NewTopic(t, 1, nil)
+	letters := func(h *harness) {
+		for range 3 {
+			h.seq++
+			r := record(dead, "k", h.seq)
+			r.Headers = append(r.Headers, router.Header{Key: headerOf, Value: []byte(dead)})
+			h.send(r)
+		}
+		h.drain(time.Minute)
+	}
+	h := start(t, k.Addrs(), parks(dead, 10))
+	letters(h)
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	h2 := start(t, k.Addrs(), parks(dead, 10))
+	h2.seq = h.seq
+	letters(h2)
+	if s := h2.p.Stats(); s.ParkedKeys != 0 {
+		t.Errorf("%d keys are parked", s.ParkedKeys)
+	}
+	if got, want := publishedIn(t, k.Addrs(), dead), map[string][]uint64{"k": {1, 2, 3, 4, 5, 6}}; !maps.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("the topic holds %v, want %v", got, want)
+	}
+}
+
+// Several parked records in a row may be published to their own topic after all, for what the judge made of them: all of them, in order.
+func TestParkedRecordsMayBePublishedToTheirOwnTopic(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic, dead := k.NewTopic(t, 1, map[string]string{"max.message.bytes": "3000"}), k.NewTopic(t, 1, nil)
+	h := start(t, k.Addrs(), func(o *kafka.Options) {
+		parks(dead, 10)(o)
+		judge := o.Judge
+		o.Judge = func(e *kafka.PoisonError, r *router.Record) kafka.Judgement {
+			if e.Reason == kafka.ReasonParked {
+				r.Headers = nil
+				return kafka.Judgement{Instead: r}
+			}
+			return judge(e, r)
+		}
+	})
+	h.publish(topic, 1, 1)
+	h.drain(time.Minute)
+	h.seq++
+	large := record(topic, "key-0", h.seq)
+	large.Value = append(large.Value, noise(4000)...)
+	h.send(large)
+	h.publish(topic, 1, 20)
+	h.drain(time.Minute)
+	got := publishedIn(t, k.Addrs(), topic)["key-0"]
+	if len(got) != 21 || !slices.IsSorted(got) {
+		t.Errorf("the topic holds %v", got)
+	}
+	if s := h.p.Stats(); s.InFlightRecords != 0 || s.InFlightBytes != 0 {
+		t.Errorf("%+v", s)
+	}
+}

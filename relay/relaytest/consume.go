@@ -289,6 +289,7 @@ func (r *partitionReader) deliverBatch(batch *sarama.RecordBatch) error {
 		if m.Offset < r.next {
 			continue // the first batch may begin before the offset that was asked for
 		}
+		m.Millis = batch.FirstTimestamp.Add(record.TimestampDelta).UnixMilli()
 		m.Key, m.Value, m.Headers = record.Key, record.Value, m.Headers[:0]
 		for _, h := range record.Headers {
 			m.Headers = append(m.Headers, Header{Key: string(h.Key), Value: h.Value})

@@ -34,6 +34,8 @@ type Message struct {
 	Key       []byte
 	Value     []byte
 	Headers   []Header
+	// Millis is the timestamp, in milliseconds since 1970 UTC; where Consume gives the message.
+	Millis int64
 	// Producer is the producer id of the record's batch, -1 for a producer without.
 	Producer int64
 	// Appended is the Unix time in milliseconds at which the broker appended the batch, 0 where the topic keeps the producer's time.
