@@ -281,6 +281,9 @@ func (r *chaosRun) stored(ctx context.Context) (*gtid.Set, error) {
 	relay := r.crew.at(r.crew.active(ctx), false)
 	if r.o.ExactlyOnce {
 		st, err := relay.Status(ctx)
+		if err == nil && st.Checkpoint.GTIDSet == "" {
+			err = ErrNotYet
+		}
 		if err != nil {
 			return nil, err
 		}
