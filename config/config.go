@@ -101,6 +101,8 @@ type Table struct {
 	Preset string `yaml:"preset" oneof:"outbox debezium cloudevents none"`
 	// Debezium are the options of the preset of that name, zero with another.
 	Debezium Debezium `yaml:"debezium,omitempty"`
+	// CloudEvents are the options of the preset of that name, zero with another.
+	CloudEvents CloudEvents `yaml:"cloudevents,omitempty"`
 	// Topic, Key and Value are templates; empty means the preset's.
 	Topic   string   `yaml:"topic"`
 	Key     string   `yaml:"key"`

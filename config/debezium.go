@@ -39,7 +39,11 @@ type Debezium struct {
 func defaultTable(given any) Table {
 	t := Table{Preset: PresetOutbox, NullKey: PolicyPoison}
 	keys, _ := given.(map[string]any)
-	if preset, _ := keys["preset"].(string); preset == PresetDebezium {
+	preset, _ := keys["preset"].(string)
+	if preset == PresetCloudEvents {
+		t.CloudEvents = defaultCloudEvents()
+	}
+	if preset == PresetDebezium {
 		t.Debezium = Debezium{
 			ID: "id", Key: "aggregateid", Payload: "payload", Route: "aggregatetype",
 			TopicRegex: "(?<routedByValue>.*)", TopicReplacement: "outbox.event.${routedByValue}",

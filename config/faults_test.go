@@ -155,8 +155,13 @@ func TestFaults(t *testing.T) {
 		}},
 		{"debezium options elsewhere", "tables: [{table: a.b, debezium: {id: event_id}}]", nil, nil,
 			[]string{"tables[0].debezium: has no effect with preset outbox (line 2) - set preset: debezium, or drop it"}},
-		{"cloudevents", "tables: [{table: a.b, preset: cloudevents}]", nil, nil,
-			[]string{"tables[0].preset: the preset cloudevents is not available yet (line 2) - use outbox, debezium, or none with templates of your own"}},
+		{"cloudevents", "tables: [{table: a.b, preset: cloudevents, cloudevents: {mode: batched, id: '', extensions: [{value: x}]}}]", nil, nil, []string{
+			`tables[0].cloudevents.mode: "batched" is not a choice (line 2) - use binary or structured`,
+			"tables[0].cloudevents.id: is empty, and every event needs one (line 2) - name a column, or drop it to use the preset's",
+			"tables[0].cloudevents.extensions[0].name: missing (line 2) - the attribute's name",
+		}},
+		{"cloudevents options elsewhere", "tables: [{table: a.b, cloudevents: {id: event_id}}]", nil, nil,
+			[]string{"tables[0].cloudevents: has no effect with preset outbox (line 2) - set preset: cloudevents, or drop it"}},
 		{"exactly once with a file", "kafka: {brokers: ['k1:9092'], delivery: exactly-once}\ncheckpoint: {store: file}", nil, nil, []string{
 			"checkpoint.store: exactly-once delivery keeps its checkpoint in Kafka, not in store file (line 4) - use kafka",
 		}},

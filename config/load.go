@@ -132,6 +132,9 @@ func (c *collector) complete(cfg *Config, tree map[string]any) {
 		if t.Preset == PresetDebezium && t.Debezium.TopicPrefix == "" {
 			t.Debezium.TopicPrefix = cfg.Name
 		}
+		if t.Preset == PresetCloudEvents && t.CloudEvents.Source == "" {
+			t.CloudEvents.Source = eventSource(cfg.Name, t.Table)
+		}
 		if t.Otherwise == "" {
 			continue
 		}

@@ -81,8 +81,6 @@ func (c *collector) table(t *Table, path string) {
 		c.missing(path+".table", "write schema.table")
 	}
 	switch t.Preset {
-	case PresetCloudEvents:
-		c.later(path+".preset", "the preset "+t.Preset, "use outbox, debezium, or none with templates of your own")
 	case PresetNone:
 		if t.Topic == "" {
 			c.missing(path+".topic", "preset none has no topic of its own")
@@ -92,6 +90,7 @@ func (c *collector) table(t *Table, path string) {
 		}
 	}
 	c.debezium(t, path)
+	c.cloudEvents(t, path)
 	for i, h := range t.Headers {
 		if h.Name == "" {
 			c.missing(fmt.Sprintf("%s.headers[%d].name", path, i), "the header's key")

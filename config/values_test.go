@@ -52,7 +52,7 @@ func TestExampleNamesEveryKey(t *testing.T) {
 // of which the value is a default, and expects the same configuration.
 func TestExampleDefaultsAreTheDefaults(t *testing.T) {
 	t.Parallel()
-	notDefaults := []string{"ca", "cert", "key", "address", "timestamp", "time_zone", "partition", "debezium", "when", "from", "configs", "sasl", "mechanism", "user", "password", "password_file", "password_command", "spool_dir"}
+	notDefaults := []string{"ca", "cert", "key", "address", "timestamp", "time_zone", "partition", "debezium", "cloudevents", "when", "from", "configs", "sasl", "mechanism", "user", "password", "password_file", "password_command", "spool_dir"}
 	var b strings.Builder
 	changed := 0
 	for line := range strings.SplitSeq(string(config.Example()), "\n") {

@@ -35,6 +35,9 @@ func TestRouteDoesNotAllocate(t *testing.T) {
 	for name, rules := range map[string][]router.Rule{
 		"preset":            {{Table: "app.outbox_events"}},
 		"everything":        {other, everything},
+		"binary event":      {{Table: "app.outbox_events", Preset: "cloudevents"}},
+		"structured event":  {{Table: "app.outbox_events", Preset: "cloudevents", CloudEvents: &router.CloudEvents{Mode: "structured", ID: "{id}", Source: "/s/{aggregate_type}", Type: "{event_type}", DataContentType: "application/json"}}},
+		"checked event":     {{Table: "app.outbox_events", Preset: "cloudevents", Value: `{{"p":{payload}}}`, CloudEvents: &router.CloudEvents{Mode: "structured", ID: "{id}", Source: "/s", Type: "{event_type}", DataContentType: "application/json"}}},
 		"ignored unmatched": {{Table: "app.outbox_events", When: other.When, Otherwise: "ignore"}},
 	} {
 		r, b := prepare(t, outboxTable(), rules...)

@@ -31,6 +31,7 @@ type boundRule struct {
 	timestamp int // column index, or -1
 	partition int // column index, or -1
 	debezium  *debezium.Bound
+	event     *boundCloudEvents
 }
 
 type boundCondition struct {
@@ -143,6 +144,9 @@ func (x *binder) bind(in *rule) boundRule {
 	}
 	if in.debezium != nil {
 		out.debezium = in.debezium.Bind(x.table, x)
+	}
+	if in.event != nil {
+		out.event = x.cloudEvents(in.event, out.value)
 	}
 	if in.timestamp != "" {
 		out.timestamp = x.column("timestamp", in.timestamp)

@@ -28,6 +28,7 @@ type rule struct {
 	nullKey   bool
 	policy    string
 	debezium  *debezium.Preset // nil for the other presets
+	event     *cloudEvents     // nil for the other presets
 }
 
 // condition holds when the column's text is one of the values.
@@ -68,6 +69,11 @@ func compileRule(index int, in Rule) (rule, Faults) {
 	} else if in.Debezium != nil {
 		c.fault("debezium", "has no effect without preset: debezium")
 	}
+	if p.name == "cloudevents" {
+		out.event = c.cloudEvents(in, out.table)
+	} else if in.CloudEvents != nil {
+		c.fault("cloudevents", "has no effect without preset: cloudevents")
+	}
 	out.topic, out.fixed = c.topic(in.Topic, p)
 	out.key = c.template("key", in.Key, p.key)
 	out.value = c.template("value", in.Value, p.value)
@@ -96,12 +102,8 @@ func (c *compiler) preset(name string) namedPreset {
 		name = "outbox"
 	}
 	p, ok := presets[name]
-	switch {
-	case ok:
-	case name == "cloudevents":
-		c.fault("preset", "%s is not available yet", name)
-	default:
-		c.fault("preset", "unknown preset %q: there are outbox, debezium and none", name)
+	if !ok {
+		c.fault("preset", "unknown preset %q: there are outbox, debezium, cloudevents and none", name)
 	}
 	return namedPreset{preset: p, name: name}
 }

@@ -29,6 +29,10 @@ const (
 	ReasonInvalidFilter Reason = "invalid_filter"
 	// ReasonInvalidHeaders: a column that is spread into headers holds no JSON object, or a name in it cannot be a header.
 	ReasonInvalidHeaders Reason = "invalid_headers"
+	// ReasonInvalidAttribute: an attribute that every CloudEvent needs is NULL or empty, or the text of one is not allowed.
+	ReasonInvalidAttribute Reason = "invalid_attribute"
+	// ReasonInvalidData: the data of a structured CloudEvent is not what its content type says.
+	ReasonInvalidData Reason = "invalid_data"
 	// ReasonInvalidTimestamp: the timestamp column is NULL, no date or before 1970.
 	ReasonInvalidTimestamp Reason = "invalid_timestamp"
 	// ReasonInvalidPartition: the partition column is NULL, negative or above 2147483647.

@@ -196,9 +196,21 @@ func (w *writer) fill(rule *boundRule, position []byte, n int) {
 	} else {
 		w.topic(rule)
 		key = w.part("key", &rule.key, rule.nullKey, ReasonNullKey)
-		w.swap(&rule.value)
-		val = w.part("value", &rule.value, rule.tombstone, ReasonNullValue)
-		rec.buf, rec.value = rec.value, rec.buf
+		switch e := rule.event; {
+		case e != nil && e.structured:
+			val = w.structured(rule)
+			m := mark{from: len(rec.buf)}
+			rec.buf = append(rec.buf, structuredContentType...)
+			m.to = len(rec.buf)
+			w.addHeader(contentTypeHeader, m)
+		default:
+			w.swap(&rule.value)
+			val = w.part("value", &rule.value, rule.tombstone, ReasonNullValue)
+			rec.buf, rec.value = rec.value, rec.buf
+			if e != nil {
+				w.attributeHeaders(rule, val.null)
+			}
+		}
 	}
 	for i := range rule.headers {
 		w.header(&rule.headers[i])

@@ -13,11 +13,13 @@ import (
 type Rule struct {
 	// Table is `schema.table`, see [ParseTableName]. Several rules may name one table: the first that matches a row counts.
 	Table string
-	// Preset fills what the rule leaves empty: outbox (also when empty) or none. With debezium the preset makes the whole record: of the
+	// Preset fills what the rule leaves empty: outbox (also when empty), cloudevents or none. With debezium the preset makes the whole record: of the
 	// fields below it takes Headers, When, Otherwise and Poison alone.
 	Preset string
 	// Debezium are the options of the preset debezium; nil means its defaults.
 	Debezium *debezium.Options
+	// CloudEvents are the options of the preset cloudevents; nil means its defaults.
+	CloudEvents *CloudEvents
 	// Topic, Key and Value are templates. Empty takes the preset's.
 	Topic string
 	Key   string
@@ -88,6 +90,11 @@ var presets = map[string]preset{
 			{column: "aggregate_type"},
 			{column: "idempotency_key", optional: true},
 		},
+	},
+	"cloudevents": {
+		topic: "outbox.event.{aggregate_type}",
+		key:   "{aggregate_id}",
+		value: "{payload}",
 	},
 	"none":     {},
 	"debezium": {},

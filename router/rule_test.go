@@ -30,8 +30,7 @@ func TestNewNamesEveryFault(t *testing.T) {
 	}{
 		{"no rules", nil, []string{"tables[0].table: missing: at least one table is needed"}},
 		{"table", []router.Rule{{Table: "outbox"}}, []string{"tables[0].table: a table is named as schema.table"}},
-		{"preset to come", []router.Rule{{Table: "a.c", Preset: "cloudevents"}}, []string{"tables[0].preset: cloudevents is not available yet"}},
-		{"unknown preset", []router.Rule{{Table: "a.b", Preset: "box"}}, []string{`tables[0].preset: unknown preset "box": there are outbox, debezium and none`}},
+		{"unknown preset", []router.Rule{{Table: "a.b", Preset: "box"}}, []string{`tables[0].preset: unknown preset "box": there are outbox, debezium, cloudevents and none`}},
 		{"none is empty", []router.Rule{{Table: "a.b", Preset: "none"}}, []string{
 			"tables[0].topic: missing: preset none has none",
 			"tables[0].value: missing: preset none has none",

@@ -131,6 +131,9 @@ func rulesOf(cfg *config.Config) []router.Rule {
 			Table: t.Table.String(), Preset: t.Preset, Topic: t.Topic, Key: t.Key, Value: t.Value, Timestamp: t.Timestamp, TimeZone: t.TimeZone,
 			Partition: t.Partition, When: t.When, Otherwise: t.Otherwise, Tombstone: t.Tombstone, NullKey: t.NullKey, Poison: t.Poison.Policy,
 		}
+		if t.Preset == config.PresetCloudEvents {
+			r.CloudEvents = cloudEventsOf(t.CloudEvents)
+		}
 		if t.Preset == config.PresetDebezium {
 			r.Debezium = debeziumOf(t.Debezium)
 		}
@@ -140,6 +143,14 @@ func rulesOf(cfg *config.Config) []router.Rule {
 		rules = append(rules, r)
 	}
 	return rules
+}
+
+func cloudEventsOf(e config.CloudEvents) *router.CloudEvents {
+	out := &router.CloudEvents{Mode: e.Mode, ID: e.ID, Source: e.Source, Type: e.Type, Subject: e.Subject, DataSchema: e.DataSchema, DataContentType: e.DataContentType}
+	for _, x := range e.Extensions {
+		out.Extensions = append(out.Extensions, router.HeaderRule{Name: x.Name, Value: x.Value})
+	}
+	return out
 }
 
 func debeziumOf(d config.Debezium) *debezium.Options {
