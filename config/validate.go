@@ -80,8 +80,7 @@ func (c *collector) table(t *Table, path string) {
 	if t.Table == (TableName{}) {
 		c.missing(path+".table", "write schema.table")
 	}
-	switch t.Preset {
-	case PresetNone:
+	if t.Preset == PresetNone {
 		if t.Topic == "" {
 			c.missing(path+".topic", "preset none has no topic of its own")
 		}
