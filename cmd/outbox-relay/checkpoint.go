@@ -95,6 +95,8 @@ type shownCheckpoint struct {
 	FencingToken   uint64    `json:"fencing_token"`
 	Instance       string    `json:"instance"`
 	Time           time.Time `json:"time"`
+	// Begun are transactions outside the set of which some rows are published.
+	Begun []checkpoint.Begun `json:"begun,omitempty"`
 }
 
 func (a *app) showCheckpoint(cfg *config.Config, asJSON bool) error {
@@ -104,7 +106,7 @@ func (a *app) showCheckpoint(cfg *config.Config, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	s := shownCheckpoint{c.Name, placeOf(cfg), c.GTIDSet.String(), c.GTIDSet.Count(), c.SourceUUID, c.BinlogFile, c.BinlogPosition, c.Tables, c.FencingToken, c.Instance, c.Time}
+	s := shownCheckpoint{c.Name, placeOf(cfg), c.GTIDSet.String(), c.GTIDSet.Count(), c.SourceUUID, c.BinlogFile, c.BinlogPosition, c.Tables, c.FencingToken, c.Instance, c.Time, c.Begun}
 	if asJSON {
 		return writeJSON(a.out, s)
 	}
@@ -119,6 +121,9 @@ func printStored(w io.Writer, s *shownCheckpoint, now time.Time) error {
 		line([]string{"position", ""}[min(i, 1)], "%s", part)
 	}
 	line("transactions", "%d", s.Transactions)
+	for _, b := range s.Begun {
+		line("begun", "%s, %d of its rows published", b.GTID, b.Rows)
+	}
 	if s.BinlogFile != "" {
 		line("binlog", "%s:%d of server %s", s.BinlogFile, s.BinlogPosition, s.SourceUUID)
 	}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"outbox-relay/checkpoint"
 	"outbox-relay/internal/sandbox"
 )
 
@@ -182,4 +184,14 @@ func query(t *testing.T, m *sandbox.MySQL, statement string) string {
 		t.Fatal(err)
 	}
 	return text
+}
+
+func TestShowTellsOfABegunTransaction(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	s := shownCheckpoint{Name: "orders", GTIDSet: "a:1-5", Begun: []checkpoint.Begun{{GTID: "a:6", Rows: 50_000}}}
+	if err := printStored(&b, &s, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, b.String(), []string{"begun ", "a:6, 50000 of its rows published"})
 }
