@@ -267,7 +267,7 @@ func (r *Relay) WaitCheckpoint(ctx context.Context, set *gtid.Set) error {
 // Checkpoint reads the relay's checkpoint as a restart would.
 func (r *Relay) Checkpoint() (*checkpoint.Checkpoint, error) {
 	if len(r.brokers) > 0 {
-		o := kafkastore.Options{Name: r.name, Topic: "outbox-relay." + r.name + ".checkpoint", Brokers: r.brokers}
+		o := kafkastore.Options{Name: r.name, Topic: "outbox-relay." + r.name + ".checkpoint", Brokers: r.brokers, Timeout: 5 * time.Second}
 		return kafkastore.Read(context.Background(), o)
 	}
 	if r.source == "" {
