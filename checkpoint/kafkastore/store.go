@@ -130,7 +130,7 @@ func (s *Store) load(ctx context.Context, op string) (*checkpoint.Checkpoint, er
 	default:
 		s.token = c.FencingToken
 	}
-	s.known = true
+	s.known, s.place = true, p
 	return c, err
 }
 

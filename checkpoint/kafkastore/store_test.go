@@ -3,6 +3,7 @@ package kafkastore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -328,6 +329,45 @@ func TestASaveBehindOneOfUnknownFate(t *testing.T) {
 	}
 	c, err := open(t, o).Load(t.Context())
 	wantNumber(t, c, err, 3)
+}
+
+// What the leader answers to a record: what a second attempt heals costs no failed save, and the rest is told with what to do. Afterwards the store goes on.
+func TestAnswersToARecord(t *testing.T) {
+	t.Parallel()
+	for code, test := range map[int16]struct {
+		healed bool
+		says   string
+	}{
+		47: {true, ""}, 48: {true, ""}, 6: {true, ""}, 3: {true, ""}, 7: {true, ""}, 56: {true, ""},
+		10: {false, "raise its max.message.bytes"}, 29: {false, "kafka-acls.sh"}, 87: {false, "topic checkpoints"},
+	} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			t.Parallel()
+			cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cluster.Close()
+			o := kafkastore.Options{Name: "relay", Topic: "checkpoints", Brokers: cluster.ListenAddrs()}
+			s := open(t, o)
+			if err := s.Save(t.Context(), numbered(o.Name, 1)); err != nil {
+				t.Fatal(err)
+			}
+			f := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.TypedErrorForCode(code), Count: 1})
+			err = s.Save(t.Context(), numbered(o.Name, 2))
+			if f.Hits() != 1 || test.healed != (err == nil) {
+				t.Fatalf("%d faults, %v", f.Hits(), err)
+			}
+			if !test.healed {
+				wantHint(t, err, nil, test.says)
+			}
+			if err := s.Save(t.Context(), numbered(o.Name, 3)); err != nil {
+				t.Error(err)
+			}
+			c, err := open(t, o).Load(t.Context())
+			wantNumber(t, c, err, 3)
+		})
+	}
 }
 
 // After a week without a save the coordinator has forgotten the id.
