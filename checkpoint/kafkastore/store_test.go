@@ -370,6 +370,48 @@ func TestAnswersToARecord(t *testing.T) {
 	}
 }
 
+// Somebody deletes the topic while the relay runs: it is made anew, and the next checkpoint is there.
+func TestATopicThatIsDeletedIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	o := options(k, unique())
+	o.Timeout = 500 * time.Millisecond
+	s := open(t, o)
+	for n := range uint64(2) {
+		if err := s.Save(t.Context(), numbered(o.Name, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admin, err := k.Admin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	if err := admin.DeleteTopic(o.Topic); err != nil {
+		t.Fatal(err)
+	}
+	for s.Save(t.Context(), numbered(o.Name, 3)) != nil {
+		if t.Context().Err() != nil {
+			t.Fatal("it is not saved")
+		}
+	}
+	// The deletion may take effect behind that save: the next one finds out, as the next position is saved in a relay.
+	for {
+		if err := s.Save(t.Context(), numbered(o.Name, 4)); err == nil {
+			if c, err := kafkastore.Read(t.Context(), o); err == nil && c.BinlogPosition == 4+4 {
+				break
+			}
+		}
+		if t.Context().Err() != nil {
+			t.Fatal("it is not saved")
+		}
+	}
+	topics, err := admin.DescribeTopics([]string{o.Topic})
+	if err != nil || len(topics[0].Partitions) != 1 {
+		t.Errorf("%+v, %v", topics, err)
+	}
+}
+
 // After a week without a save the coordinator has forgotten the id.
 func TestAnIDThatTheCoordinatorForgot(t *testing.T) {
 	t.Parallel()

@@ -77,6 +77,7 @@ func (s *Store) transaction(ctx context.Context, value []byte) error {
 	}
 	s.doubt = true
 	if err := s.id.Add(ctx, map[string][]int32{s.o.Topic: {0}}); err != nil {
+		s.place = place{} // the topic may be gone, and is made anew then
 		return fmt.Errorf("beginning a transaction: %w", err)
 	}
 	if err := s.produce(ctx, value); err != nil {
