@@ -111,7 +111,7 @@ const lettersRules = `  - {table: <database>.letters_outbox, preset: none, topic
 `
 
 // newLetters makes a site under a policy. The topics begin with limits that let nearly all rows pass.
-func newLetters(t *testing.T, policy string) *lettersLoad {
+func newLetters(t *testing.T, policy string, exactlyOnce bool) *lettersLoad {
 	t.Helper()
 	l := &lettersLoad{t: t, k: sandbox.SharedKafka(t), random: rand.New(rand.NewPCG(1, 2))}
 	l.dead = l.k.NewTopic(t, 3, map[string]string{"max.message.bytes": strconv.Itoa(lettersDead)})
@@ -126,7 +126,7 @@ func newLetters(t *testing.T, policy string) *lettersLoad {
 			l.kinds = append(l.kinds, &badKinds[i])
 		}
 	}
-	l.site = site(t, e2e.SiteOptions{Kafka: l.k, Rules: lettersRules, Config: fmt.Sprintf("poison: {policy: %s, topic: %s}\nlimits: {row: %d}\n", policy, l.dead, lettersRow)})
+	l.site = site(t, e2e.SiteOptions{Kafka: l.k, ExactlyOnce: exactlyOnce, Rules: lettersRules, Config: fmt.Sprintf("poison: {policy: %s, topic: %s}\nlimits: {row: %d}\n", policy, l.dead, lettersRow)})
 	l.exec(l.site.DB, `CREATE TABLE letters_outbox (id BIGINT UNSIGNED PRIMARY KEY, kind CHAR(1) NOT NULL, topic VARCHAR(300), k VARCHAR(64), payload LONGTEXT, note VARCHAR(64) DEFAULT 'n',
 		at DATETIME(3), part INT, headers JSON, raw VARBINARY(16))`)
 	return l
@@ -283,7 +283,7 @@ func (l *lettersLoad) expected(policy string) (published map[stream][]int, lette
 // consume reads topics and gives each message with its headers by name and the row that it is of.
 func (l *lettersLoad) consume(topics []string, see func(r letterRow, m relaytest.Message, headers map[string]string)) {
 	l.t.Helper()
-	err := relaytest.Consume(testContext(l.t), relaytest.ConsumeOptions{Brokers: l.k.Addrs(), Topics: topics}, func(m relaytest.Message) error {
+	err := relaytest.Consume(testContext(l.t), relaytest.ConsumeOptions{Brokers: l.k.Addrs(), Topics: topics, ReadCommitted: true}, func(m relaytest.Message) error {
 		headers := map[string]string{}
 		for _, h := range m.Headers {
 			headers[h.Key] = string(h.Value)
@@ -452,10 +452,14 @@ func sameStreams[T comparable](t *testing.T, what string, got, want map[stream][
 // order of their keys and with all headers. Who refuses a row differs: the rules, the checks before sending, or the broker, by limits lowered unnoticed.
 func TestEveryKindOfPoisonUnderEachPolicy(t *testing.T) {
 	t.Parallel()
-	for name, policy := range map[string]string{"skip": "skip", "dead_letter": "dead_letter", "park": "dead_letter, park_keys: true"} {
-		t.Run(name, func(t *testing.T) {
+	for title, policy := range map[string]string{
+		"skip": "skip", "dead_letter": "dead_letter", "park": "dead_letter, park_keys: true",
+		"skip exactly once": "skip", "dead_letter exactly once": "dead_letter", "park exactly once": "dead_letter, park_keys: true",
+	} {
+		t.Run(title, func(t *testing.T) {
 			t.Parallel()
-			l := newLetters(t, policy)
+			name, _, once := strings.Cut(title, " ")
+			l := newLetters(t, policy, once)
 			r := start(t, l.site, e2e.RelayOptions{})
 			l.row(nil, 10)
 			l.row(nil, 10)
@@ -504,7 +508,7 @@ func TestEveryKindOfPoisonUnderEachPolicy(t *testing.T) {
 // it goes on, and nothing is lost or out of order.
 func TestEveryKindOfPoisonHaltsAndGoesOn(t *testing.T) {
 	t.Parallel()
-	l := newLetters(t, "halt")
+	l := newLetters(t, "halt", false)
 	l.narrow()
 	want := map[stream][]int{}
 	good := func() {
@@ -556,7 +560,16 @@ func TestEveryKindOfPoisonHaltsAndGoesOn(t *testing.T) {
 // was killed too. In the end all that can be published is in its topic, unchanged and in the order of its key, and no key is parked.
 func TestParkedKeysArePublishedAgainAndLetGo(t *testing.T) {
 	t.Parallel()
-	l := newLetters(t, "dead_letter, park_keys: true")
+	for title, once := range map[string]bool{"at least once": false, "exactly once": true} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			republish(t, newLetters(t, "dead_letter, park_keys: true", once))
+		})
+	}
+}
+
+func republish(t *testing.T, l *lettersLoad) {
+	t.Helper()
 	l.narrow()
 	r := start(t, l.site, e2e.RelayOptions{})
 	l.load()
