@@ -35,7 +35,10 @@ func (p *Poison) Unwrap() error { return p.Err }
 
 func (p *Poison) Error() string {
 	text := fmt.Sprintf("row of %s can never be published (%s)", p.Table, p.Reason)
-	if p.ID != "" {
+	switch {
+	case p.Table == "": // the sink's state, not a row
+		text = fmt.Sprintf("rows can not be published (%s)", p.Reason)
+	case p.ID != "":
 		text = fmt.Sprintf("row %s of %s can never be published (%s)", p.ID, p.Table, p.Reason)
 	}
 	if p.Err != nil {
@@ -72,7 +75,11 @@ func (h *HaltError) Error() string {
 		if hint == "" {
 			hint = "change the rule or the topic so that the row fits, or set the checkpoint behind it"
 		}
-		return fmt.Sprintf("halted at transaction %s: %v; %s", h.Poison.GTID, h.Poison, hint)
+		at := ""
+		if h.Poison.GTID != "" {
+			at = " at transaction " + h.Poison.GTID
+		}
+		return fmt.Sprintf("halted%s: %v; %s", at, h.Poison, hint)
 	}
 	return fmt.Sprintf("halted: %v", h.Source)
 }

@@ -556,6 +556,36 @@ func TestEveryKindOfPoisonHaltsAndGoesOn(t *testing.T) {
 	sameStreams(t, "published", got, want)
 }
 
+// One key more than may be parked halts with a sentence that names the row and the ways out, and so does a start with more of them than may be.
+func TestMoreKeysThanMayBeParkedHaltTheRelay(t *testing.T) {
+	t.Parallel()
+	l := newLetters(t, "dead_letter, park_keys: true", false)
+	l.narrow()
+	for i := range 4 {
+		r := l.row(&badKinds[0], 1)
+		l.rows[i].key, l.rows[i].keyText = fmt.Sprintf("key%d", r.id), fmt.Sprintf("key%d", r.id)
+	}
+	l.write(l.rows)
+	halts := func(limit string, parts ...string) {
+		t.Helper()
+		r := start(t, l.site, e2e.RelayOptions{Args: []string{"--set", "limits.parked_keys=" + limit}})
+		var st relay.Status
+		waitStatus(t, r, "it halts", func(s relay.Status) bool { st = s; return s.Halted != "" })
+		for _, part := range append(parts, "publish the dead letters again (outbox-relay dead-letter redrive), or raise limits.parked_keys, and restart") {
+			if !strings.Contains(st.Halted, part) {
+				t.Errorf("the halt says %q and lacks %q", st.Halted, part)
+			}
+		}
+		stop(t, r)
+	}
+	halts("3", "halted at transaction ", "row 4 of", "(too_large)", "no more keys may be parked: 3 are")
+	r := start(t, l.site, e2e.RelayOptions{})
+	waitRelayed(t, l.site, r)
+	waitStatus(t, r, "all four are parked", func(s relay.Status) bool { return s.Sink.ParkedKeys == 4 && s.Ready })
+	stop(t, r)
+	halts("2", "halted: rows can not be published (parked)", l.dead, "letters of more than 2")
+}
+
 // Dead letters and what was parked behind them are published again by a command that is killed again and again, while rows go on to come and after the relay
 // was killed too. In the end all that can be published is in its topic, unchanged and in the order of its key, and no key is parked.
 func TestParkedKeysArePublishedAgainAndLetGo(t *testing.T) {

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -154,7 +155,7 @@ func (p *Publisher) settle(x poisoned, j Judgement) ([]poisoned, *PoisonError) {
 		if full := k.full(j.Instead); full != nil {
 			p.mu.Unlock()
 			e := *x.err
-			e.Err = errors.Join(full, e.Err)
+			e.Err = fmt.Errorf("%w; %w", e.Err, full)
 			return nil, &e
 		}
 	}
