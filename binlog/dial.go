@@ -15,6 +15,7 @@ import (
 	"github.com/go-mysql-org/go-mysql/client"
 	"github.com/go-mysql-org/go-mysql/mysql"
 
+	"outbox-relay/internal/redact"
 	"outbox-relay/internal/tlsfault"
 )
 
@@ -59,7 +60,7 @@ func Dial(ctx context.Context, l Login) (*Conn, error) {
 		c, err = l.dial(ctx, false, fault)
 	}
 	if err != nil {
-		fault.Err = err
+		fault.Err = redact.Error(err, fault.password, l.User)
 		return nil, fault
 	}
 	return c, nil
@@ -83,6 +84,7 @@ func (l Login) dial(ctx context.Context, secure bool, fault *ConnectError) (*Con
 			return nil, &settingError{what: "the password", key: "source.password_file and source.password_command", err: err}
 		}
 	}
+	fault.password = password
 	var cfg *tls.Config
 	if secure && l.TLS != nil {
 		host, _, err := net.SplitHostPort(l.Address)
@@ -210,7 +212,8 @@ type ConnectError struct {
 	User    string
 	Err     error
 
-	encrypted, certificate bool // TLS was asked for, with a certificate of the client
+	password               string // that was sent
+	encrypted, certificate bool   // TLS was asked for, with a certificate of the client
 }
 
 func (e *ConnectError) Unwrap() error { return e.Err }
@@ -273,7 +276,7 @@ func (e *ConnectError) Error() string {
 func (e *ConnectError) refusal(my *mysql.MyError) string {
 	switch my.Code {
 	case mysql.ER_ACCESS_DENIED_ERROR:
-		return fmt.Sprintf("MySQL at %s refuses user %q: %s; check source.user and source.password%s", e.Address, e.User, my.Message, e.demands())
+		return fmt.Sprintf("MySQL at %s refuses user %q: %s; check source.user and source.password%s", e.Address, e.User, redact.Text(my.Message, e.password, e.User), e.demands())
 	case codeAccountLocked:
 		return fmt.Sprintf("MySQL at %s refuses user %q: the account is locked; unlock it with ALTER USER ... ACCOUNT UNLOCK", e.Address, e.User)
 	case codePasswordExpired:
@@ -281,13 +284,13 @@ func (e *ConnectError) refusal(my *mysql.MyError) string {
 	case codeTLSRequired:
 		return fmt.Sprintf("MySQL at %s accepts encrypted connections only; set source.tls.mode to required or stricter", e.Address)
 	case codeHostNotAllowed:
-		return fmt.Sprintf("MySQL at %s lets no user in from this host: %s; create the account for this host with CREATE USER", e.Address, my.Message)
+		return fmt.Sprintf("MySQL at %s lets no user in from this host: %s; create the account for this host with CREATE USER", e.Address, redact.Text(my.Message, e.password, e.User))
 	case codeHostBlocked:
 		return fmt.Sprintf("MySQL at %s blocks this host after many failed connections; unblock it with TRUNCATE TABLE performance_schema.host_cache", e.Address)
 	case mysql.ER_CON_COUNT_ERROR:
 		return fmt.Sprintf("MySQL at %s has no connection left (max_connections); close some or raise the limit", e.Address)
 	}
-	return fmt.Sprintf("MySQL at %s refuses the connection: error %d: %s; see the server's error log", e.Address, my.Code, my.Message)
+	return fmt.Sprintf("MySQL at %s refuses the connection: error %d: %s; see the server's error log", e.Address, my.Code, redact.Text(my.Message, e.password, e.User))
 }
 
 // demands are what an account can ask for besides the password; the server does not tell which it was.

@@ -34,7 +34,9 @@ func (c *collector) fromSets(sets []string) map[string]any {
 	for _, one := range sets {
 		path, value, ok := strings.Cut(one, "=")
 		if !ok {
-			c.found = append(c.found, Fault{Message: "lacks =", Origin: "--set " + path, Hint: "write --set key=value"})
+			// What follows the key can be a secret behind a wrong sign.
+			key := path[:len(path)-len(strings.TrimLeft(path, "abcdefghijklmnopqrstuvwxyz0123456789_.[]"))]
+			c.found = append(c.found, Fault{Message: "lacks =", Origin: "--set " + key, Hint: "write --set key=value"})
 			continue
 		}
 		c.override(root, path, value, "--set "+path)

@@ -13,6 +13,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// quotedWord is a word of the file in an error of the YAML library. It can be a secret; single signs that were expected cannot.
+var quotedWord = regexp.MustCompile("['`][^'`]{4,}['`]")
+
 // parseFile turns the text of a file into nested maps. It checks keys and
 // shapes against the schema and notes the line of each value. Scalars keep the
 // text as it was written: a password of 0123 must not become the number 83, as
@@ -24,7 +27,7 @@ func (c *collector) parseFile(text []byte) map[string]any {
 	case errors.Is(err, io.EOF):
 		return nil
 	case err != nil:
-		c.add("", yamlHint(text), "not valid YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+		c.add("", yamlHint(text), "not valid YAML: %s", quotedWord.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "'...'"))
 		return nil
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {

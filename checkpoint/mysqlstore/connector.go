@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"github.com/go-sql-driver/mysql"
+
+	"outbox-relay/internal/redact"
 )
 
 // connector makes connections to the first server of a list that answers.
@@ -89,7 +91,8 @@ func (c *connector) connect(ctx context.Context, address string) (driver.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	return m.Connect(ctx)
+	conn, err := m.Connect(ctx)
+	return conn, redact.Error(err, cfg.Passwd, cfg.User)
 }
 
 // silent drops what the driver logs: errors come back to the caller.

@@ -26,17 +26,17 @@ type rule struct {
 
 // rules holds every package of the project. The first rule that fits counts.
 var rules = []rule{
-	{name: "binlog", imports: []string{"binlog/*", "internal/tlsfault"}},
+	{name: "binlog", imports: []string{"binlog/*", "internal/tlsfault", "internal/redact"}},
 	{name: "binlog/gtid", pure: true},
 	{name: "binlog/*", imports: []string{"binlog/*"}, pure: true},
 	{name: "router", imports: []string{"binlog", "binlog/*", "router/debezium"}, pure: true},
 	{name: "router/debezium", imports: []string{"binlog/*"}, pure: true},
 	{name: "checkpoint", imports: []string{"binlog/gtid"}},
 	{name: "checkpoint/kafkastore", imports: []string{"binlog/gtid", "checkpoint", "relay/kafka/conn", "relay/kafka/txn"}},
-	{name: "checkpoint/*", imports: []string{"binlog/gtid", "checkpoint", "internal/tlsfault"}},
+	{name: "checkpoint/*", imports: []string{"binlog/gtid", "checkpoint", "internal/tlsfault", "internal/redact"}},
 	{name: "relay", imports: []string{"binlog", "binlog/*", "router", "checkpoint"}},
 	{name: "relay/kafka", imports: []string{"router", "relay/kafka/*"}},
-	{name: "relay/kafka/conn", imports: []string{"internal/tlsfault"}},
+	{name: "relay/kafka/conn", imports: []string{"internal/tlsfault", "internal/redact"}},
 	{name: "relay/kafka/txn", imports: []string{"relay/kafka/conn"}},
 	{name: "relay/stdout", imports: []string{"router"}},
 	{name: "relay/httpd", imports: []string{"relay"}},
@@ -47,7 +47,7 @@ var rules = []rule{
 	{name: "cmd/*", imports: []string{"binlog", "binlog/*", "router", "router/debezium", "checkpoint", "checkpoint/*", "relay", "relay/*", "config", "config/*", "internal/app"}},
 	{name: "internal/app", imports: []string{"binlog", "binlog/*", "router", "router/debezium", "checkpoint", "checkpoint/*", "relay", "relay/*", "config"}},
 	{name: "internal/sandbox"},
-	{name: "internal/tlsfault"},
+	{name: "internal/tlsfault", "internal/redact"},
 	{name: "internal/fakemysql", imports: []string{"binlog/*"}},
 	{name: "internal/*", imports: []string{"*"}},
 }

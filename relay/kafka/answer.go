@@ -17,6 +17,7 @@ var errNoAnswer = errors.New("the broker's answer does not name the partition")
 // complete takes the answer to a request, or the error that came instead. It runs in sarama's reader of the connection, or in the
 // sender when the request could not be sent; so it must not call the broker and must not block.
 func (p *Publisher) complete(r *request, resp *sarama.ProduceResponse, err error) {
+	err = r.link.Redact(err)
 	p.mu.Lock()
 	if r.abandoned {
 		p.unlock()

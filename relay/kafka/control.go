@@ -339,7 +339,7 @@ func (c *control) call(ctx context.Context, f func(*sarama.Broker) error) error 
 	limit.Stop() // if it has fired, the next call dials again
 	if err != nil {
 		if c.used {
-			err = fmt.Errorf("broker %s: %w", c.addr, err)
+			err = fmt.Errorf("broker %s: %w", c.addr, c.link.Redact(err))
 		} else {
 			err = c.p.o.conn.Explain(c.link, c.addr, err)
 		}

@@ -73,7 +73,7 @@ func OpenLetters(ctx context.Context, o Options, topic, group string) (*Letters,
 	conf.Net.Proxy.Dialer = conn.Dialer(ctx, &s.conn)
 	l := &Letters{topic: topic, group: group, version: s.version, parts: map[int32]sarama.PartitionOffsetManager{}, done: map[int32]int64{}, read: map[int32]int64{}}
 	if l.client, err = sarama.NewClient(s.Brokers, conf); err != nil {
-		return nil, s.conn.Explain(nil, strings.Join(s.Brokers, ","), err)
+		return nil, s.conn.ExplainClient(conf, strings.Join(s.Brokers, ","), err)
 	}
 	if l.groups, err = sarama.NewOffsetManagerFromClient(group, l.client); err != nil {
 		return nil, errors.Join(err, l.client.Close())

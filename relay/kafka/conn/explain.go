@@ -14,6 +14,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"outbox-relay/internal/redact"
 	"outbox-relay/internal/tlsfault"
 )
 
@@ -43,16 +44,24 @@ func (o *Options) Explain(l *Link, addr string, err error) *Error {
 	if l == nil {
 		l = &Link{}
 	}
-	cause, text := explain(o, l, addr, err)
-	return &Error{Addr: addr, Cause: cause, Err: err, text: l.redact(text)}
+	cause, text := explain(o, l, addr, l.Redact(err))
+	return &Error{Addr: addr, Cause: cause, Err: err, text: text}
 }
 
-// redact takes the secret of the login out of a text: brokers and their plugins may repeat in their answers what they were told.
-func (l *Link) redact(text string) string {
-	if l.password == "" {
-		return text
+// ExplainClient is Explain for sarama's own client, which was made with conf.
+func (o *Options) ExplainClient(conf *sarama.Config, addr string, err error) *Error {
+	return o.Explain(&Link{user: conf.Net.SASL.User, password: conf.Net.SASL.Password}, addr, err)
+}
+
+// Redact takes the secret of the login out of an error's text: brokers and their plugins may repeat in their answers what they were told.
+func (l *Link) Redact(err error) error {
+	err = redact.Error(err, l.password, l.user)
+	if l.token != nil {
+		if last := l.token.last.Load(); last != nil {
+			err = redact.Error(err, *last, l.user)
+		}
 	}
-	return strings.ReplaceAll(text, l.password, "***")
+	return err
 }
 
 // Cause gives a word for an error that is the same for the same cause, for logs that tell changes only.

@@ -48,8 +48,10 @@ type Link struct {
 	undo func() bool
 
 	socket   *socket // nil before the connection stands
-	password string  // what it logged in with
-	answered bool    // Dial succeeded: the broker has told its versions
+	user     string
+	password string // what it logged in with
+	token    *token // what gives the later ones, with oauthbearer
+	answered bool   // Dial succeeded: the broker has told its versions
 }
 
 // Dial opens a link and waits until it can be used, a few seconds at most. The link is cut when ctx ends. Single reads and writes on it take read
@@ -60,7 +62,8 @@ func Dial(ctx context.Context, o *Options, addr string, read time.Duration, open
 	if err != nil {
 		return nil, o.Explain(l, addr, err)
 	}
-	l.password = conf.Net.SASL.Password
+	l.user, l.password = conf.Net.SASL.User, conf.Net.SASL.Password
+	l.token, _ = conf.Net.SASL.TokenProvider.(*token)
 	conf.Net.Proxy.Dialer = dialer(func(network, addr string) (net.Conn, error) { return l.open(ctx, o, network, addr) })
 	l.undo = context.AfterFunc(ctx, l.Cut)
 	limit := time.AfterFunc(connectTimeout, l.Cut)

@@ -78,6 +78,7 @@ type token struct {
 	ctx    context.Context
 	secret func(context.Context) (string, error)
 	first  atomic.Pointer[string]
+	last   atomic.Pointer[string]
 }
 
 func newToken(ctx context.Context, secret func(context.Context) (string, error), first string) *token {
@@ -89,11 +90,13 @@ func newToken(ctx context.Context, secret func(context.Context) (string, error),
 // Token implements sarama.AccessTokenProvider.
 func (t *token) Token() (*sarama.AccessToken, error) {
 	if s := t.first.Swap(nil); s != nil {
+		t.last.Store(s)
 		return &sarama.AccessToken{Token: *s}, nil
 	}
 	s, err := t.secret(t.ctx)
 	if err != nil {
 		return nil, err
 	}
+	t.last.Store(&s)
 	return &sarama.AccessToken{Token: s}, nil
 }
