@@ -196,7 +196,7 @@ func TestSentencesOfARefusedLogin(t *testing.T) {
 		{name: "locked", sets: []string{"source.user=locked"}, code: 1, want: []string{at, `refuses user "locked": the account is locked; unlock it with ALTER USER`}},
 		{name: "expired", sets: []string{"source.user=expired"}, code: 1, want: []string{at, `refuses user "expired": the password has expired; set a new one with ALTER USER`}},
 		{name: "TLS for this user only", sets: []string{"source.user=tlsonly", "source.tls.mode=disabled"}, code: 1, want: []string{at, `refuses user "tlsonly"`, "; check source.user"}},
-		{name: "unknown authority", sets: []string{"source.tls.mode=verify-ca", "source.tls.ca=" + ca}, code: 1, want: []string{"the certificate of " + at, "is not accepted", "; check source.tls.ca and source.tls.mode"}},
+		{name: "unknown authority", sets: []string{"source.tls.mode=verify-ca", "source.tls.ca=" + ca}, code: 1, want: []string{"the certificate of " + at, "is signed by an authority that is not trusted", "; set source.tls.ca to the PEM file of the authority that signed it"}},
 		{name: "no grant", sets: []string{"source.user=nothing"}, code: 3,
 			want: []string{"halted: the server at " + m.Addr(), `does not let user "nothing" read its binlog`, "REPLICATION SLAVE", "; run GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'nothing'@'%'"}},
 	} {
