@@ -324,3 +324,28 @@ func TestPoisonInsideATransaction(t *testing.T) {
 	x.wantVisible(topic, 60)
 	x.wantVisible(letters, 3)
 }
+
+// A checkpoint that its topic refuses ends the publisher: a policy that drops records would commit the rows without it, and a restart would send them again.
+func TestRefusedCheckpointIsNeverDropped(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic, checkpoints := k.NewTopic(t, 1, nil), k.NewTopic(t, 1, map[string]string{"max.message.bytes": "2000"})
+	x := startTransactor(t, k.Addrs(), checkpoints, uniqueTopic(t), func(o *kafka.Options, _ *txn.Options) {
+		o.Judge = func(*kafka.PoisonError, *router.Record) kafka.Judgement { return kafka.Judgement{Drop: true} }
+	})
+	x.publish(topic, 0, 10)
+	large := &router.Record{Topic: checkpoints, Key: []byte("k"), Value: noise(9000), TimestampMillis: time.Now().UnixMilli(), Partition: 0}
+	err := x.p.Cut(large)
+	if err == nil {
+		err = x.p.Commit(ctxTimeout(t, time.Minute))
+	}
+	if err == nil {
+		t.Fatal("committed")
+	}
+	if isPoison(err, kafka.ReasonTooLarge) { // refused at once
+		t.Log(err)
+	} else if err := <-x.ended; !isPoison(err, kafka.ReasonTooLarge) {
+		t.Errorf("Run gives %v", err)
+	}
+	x.wantVisible(topic, 0)
+}
