@@ -27,7 +27,7 @@ type Options struct {
 	Conn    conn.Options
 	// TransactionTimeout is how long the brokers leave a transaction of a dead instance open that nobody follows. 0 means a minute.
 	TransactionTimeout time.Duration
-	// Timeout bounds how long a call waits for a leader or a coordinator. 0 means 20 s.
+	// Timeout bounds how long a call waits for a leader or a coordinator. 0 means 10 s.
 	Timeout time.Duration
 	// Logger is told when the topic was made, and how long reading it took. nil discards.
 	Logger *slog.Logger
@@ -45,7 +45,7 @@ func (o *Options) complete() error {
 		o.TransactionTimeout = time.Minute
 	}
 	if o.Timeout == 0 {
-		o.Timeout = 20 * time.Second
+		o.Timeout = 10 * time.Second
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

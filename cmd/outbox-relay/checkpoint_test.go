@@ -177,6 +177,31 @@ func TestAStandbyGoesOnFromTheCheckpointInKafka(t *testing.T) {
 	}
 }
 
+// Kafka is away when a relay with its checkpoint there starts: it says so, is not ready, and goes on when Kafka comes.
+func TestARelayWaitsForTheKafkaOfItsCheckpoint(t *testing.T) {
+	t.Parallel()
+	m := sandbox.SharedMySQL(t)
+	k := sandbox.RunKafka(t, sandbox.KafkaOptions{})
+	db := m.NewDatabase(t)
+	mysqlExec(t, m, "CREATE TABLE "+db+".o "+outboxColumns)
+	if err := k.Broker(1).Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s := newSite(t, rules(m.Addr(), k.Addrs()[0], db+".o", ""))
+	c := s.start("run", "--sink", "stdout", "--set", "checkpoint.store=kafka")
+	c.awaitLog("the checkpoint cannot be loaded, trying again")
+	s.awaitReadyz(c, 503, "")
+	if err := k.Broker(1).Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitReadyz(c, 200, "active")
+	mysqlExec(t, m, fmt.Sprintf("INSERT INTO %s.o (aggregate_type, aggregate_id, event_type, payload) VALUES ('a', 'row-1', 'e', '{}')", db))
+	c.await(&c.out, "row-1")
+	if code := c.stop(); code != 0 {
+		t.Errorf("exit code %d: %s", code, c.err.String())
+	}
+}
+
 func query(t *testing.T, m *sandbox.MySQL, statement string) string {
 	t.Helper()
 	var text string
