@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"syscall"
 	"time"
@@ -19,14 +20,15 @@ type crew struct {
 	fail  context.CancelCauseFunc
 
 	mu       sync.Mutex
+	random   *rand.Rand
 	relays   []*Relay
 	expected map[*Relay]bool // to end
 	kills    int
 	stops    int
 }
 
-func newCrew(ctx context.Context, site *Site, build Build, size int, fail context.CancelCauseFunc) (*crew, error) {
-	c := &crew{site: site, build: build, fail: fail, relays: make([]*Relay, size), expected: map[*Relay]bool{}}
+func newCrew(ctx context.Context, site *Site, build Build, size int, seed uint64, fail context.CancelCauseFunc) (*crew, error) {
+	c := &crew{site: site, build: build, fail: fail, relays: make([]*Relay, size), expected: map[*Relay]bool{}, random: rand.New(rand.NewPCG(seed, 4))}
 	for i := range c.relays {
 		if err := c.start(ctx, i); err != nil {
 			return nil, err
@@ -35,8 +37,27 @@ func newCrew(ctx context.Context, site *Site, build Build, size int, fail contex
 	return c, nil
 }
 
+// settings are what one relay after the other is started with, none of which may matter for what is published.
+var settings = [][]string{
+	{"limits.buffer=16MiB", "limits.buffer=1MiB", "limits.buffer=4MiB"},
+	{"kafka.compression=lz4", "kafka.compression=none", "kafka.compression=zstd", "kafka.compression=gzip", "kafka.compression=snappy"},
+	{"kafka.linger=0s", "kafka.linger=5ms"},
+	{"checkpoint.interval=1s", "checkpoint.interval=100ms"},
+}
+
+// chosen gives one of each.
+func (c *crew) chosen() (args []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, of := range settings {
+		args = append(args, "--set", of[c.random.IntN(len(of))])
+	}
+	return args
+}
+
 func (c *crew) start(ctx context.Context, i int) error {
-	r, err := c.site.Start(ctx, RelayOptions{Build: c.build})
+	args := c.chosen()
+	r, err := c.site.Start(ctx, RelayOptions{Build: c.build, Args: args})
 	if err != nil {
 		return err
 	}

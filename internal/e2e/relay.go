@@ -70,6 +70,9 @@ func (s *Site) Start(ctx context.Context, o RelayOptions) (*Relay, error) {
 		return nil, err
 	}
 	defer f.Close()
+	if len(o.Args) > 0 {
+		fmt.Fprintln(f, "started with", strings.Join(o.Args, " "))
+	}
 	if s.o.ExactlyOnce {
 		r.brokers = s.o.Kafka.Addrs()
 	}
