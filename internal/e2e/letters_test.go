@@ -640,14 +640,16 @@ func republish(t *testing.T, l *lettersLoad) {
 			}
 		}
 	}()
-	for range 20 {
+	left := []int{strings.Count(output("list", "--json"), "\n")}
+	for i := range 20 {
 		c := command("redrive")
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(rand.IntN(900)) * time.Millisecond) // a moment of its own each time
+		time.Sleep(time.Duration(30+5*i+rand.IntN(50)) * time.Millisecond) // a moment of its own each time, most of them amid the letters
 		_ = c.Process.Kill()
 		_ = c.Wait()
+		left = append(left, strings.Count(output("list", "--json"), "\n"))
 	}
 	output("redrive")
 	waitStatus(t, r, "no key is parked", func(s relay.Status) bool { return s.Sink.ParkedKeys == 0 && s.Ready })
@@ -672,5 +674,6 @@ func republish(t *testing.T, l *lettersLoad) {
 	}
 	got, again := l.published()
 	sameStreams(t, "published", got, want)
+	t.Logf("letters left after each kill: %v", left)
 	t.Logf("%d rows, %d of them published more than once", len(l.rows), again)
 }
