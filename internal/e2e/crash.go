@@ -45,6 +45,7 @@ type CrashResult struct {
 	Pauses   int // of the relay, longer than the transaction time-out
 	Aborted  int // sessions that began again from the checkpoint since their transaction was lost
 	Exactly  bool
+	Twice    []string // under exactly-once: the rows that were received twice
 	Seed     uint64
 	Load     LoadStats
 	Report   *relaytest.Report
@@ -181,8 +182,37 @@ func (s *Site) finish(ctx context.Context, build Build, res *CrashResult) error 
 	for _, r := range s.all() {
 		res.Aborted += strings.Count(r.Log(), "starting over from the last checkpoint")
 	}
-	res.Report, err = s.Judge(ctx, judge)
+	if res.Report, err = s.Judge(ctx, judge); err != nil {
+		return err
+	}
+	if res.Exactly && res.Report.Duplicates > 0 {
+		res.Twice, err = s.twice(ctx)
+		s.Keep()
+	}
 	return err
+}
+
+// twice tells where the rows are that were received more than once, for the search for the cause.
+func (s *Site) twice(ctx context.Context) (lines []string, err error) {
+	seen := map[string]string{}
+	err = s.Consume(ctx, func(m relaytest.Message) error {
+		var id, position string
+		for _, h := range m.Headers {
+			switch h.Key {
+			case "id":
+				id = string(h.Value)
+			case "outbox-relay-position":
+				position = string(h.Value)
+			}
+		}
+		at := fmt.Sprintf("%s[%d]@%d by producer %d, position %s", m.Topic, m.Partition, m.Offset, m.Producer, position)
+		if before, ok := seen[id]; ok && len(lines) < 20 {
+			lines = append(lines, fmt.Sprintf("id %s: %s; and %s", id, before, at))
+		}
+		seen[id] = at
+		return nil
+	})
+	return append(lines, "logs are in "+s.Dir), err
 }
 
 // Err is nil when the campaign kept the promise.
@@ -191,7 +221,7 @@ func (r *CrashResult) Err() error {
 		return fmt.Errorf("the last relay stopped with code %d", r.StopCode)
 	}
 	if r.Exactly && r.Report.Duplicates > 0 {
-		return errors.Join(r.Report.Err(), fmt.Errorf("%d duplicates under exactly-once", r.Report.Duplicates))
+		return errors.Join(r.Report.Err(), fmt.Errorf("%d duplicates under exactly-once:\n%s", r.Report.Duplicates, strings.Join(r.Twice, "\n")))
 	}
 	return r.Report.Err()
 }
