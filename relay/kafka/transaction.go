@@ -271,7 +271,9 @@ func (t *transaction) work(ctx context.Context) bool {
 		now := time.Now()
 		for _, part := range joining {
 			if err != nil {
-				p.stallPart(part, StallNotAuthorized, now)
+				if refused { // otherwise the transaction is lost
+					p.stallPart(part, StallNotAuthorized, now)
+				}
 				continue
 			}
 			part.adding, part.added = false, window // it has not changed: these partitions have records of it

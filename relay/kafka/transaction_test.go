@@ -215,7 +215,7 @@ func TestWindowIsDue(t *testing.T) {
 func TestLostTransactionEndsThePublisher(t *testing.T) {
 	t.Parallel()
 	k := sandbox.RunKafka(t, sandbox.KafkaOptions{Properties: map[string]string{"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}})
-	topic, checkpoints := k.NewTopic(t, 2, nil), k.NewTopic(t, 1, nil)
+	topic, other, checkpoints := k.NewTopic(t, 2, nil), k.NewTopic(t, 1, nil), k.NewTopic(t, 1, nil)
 	for name, c := range map[string]struct {
 		want    error
 		timeout time.Duration
@@ -233,8 +233,11 @@ func TestLostTransactionEndsThePublisher(t *testing.T) {
 		}},
 		"timed out": {txn.ErrAborted, 400 * time.Millisecond, func(*transactor) {}},
 	} {
-		for _, where := range []string{"sending", "committing"} {
-			id := uniqueTopic(t)
+		for _, where := range []string{"sending", "committing", "adding"} {
+			id, next := uniqueTopic(t), topic
+			if where == "adding" {
+				next = other
+			}
 			x := startTransactor(t, k.Addrs(), checkpoints, id, func(_ *kafka.Options, o *txn.Options) { o.Timeout = c.timeout })
 			x.publish(topic, 0, 100)
 			if where == "committing" {
@@ -254,7 +257,7 @@ func TestLostTransactionEndsThePublisher(t *testing.T) {
 						t.Errorf("%s: committed", name)
 					}
 				}
-				if perr := x.p.Publish(context.Background(), record(topic, "a", 1), 1); perr == nil {
+				if perr := x.p.Publish(context.Background(), record(next, "a", 1), 1); perr == nil {
 					x.p.Flush()
 				}
 				select {
@@ -268,6 +271,11 @@ func TestLostTransactionEndsThePublisher(t *testing.T) {
 			var fatal *kafka.FatalError
 			if !errors.As(err, &fatal) || !errors.Is(err, c.want) {
 				t.Errorf("%s while %s: %v, want %v", name, where, err, c.want)
+			}
+			for _, stall := range x.p.Stats().Stalled {
+				if stall.Reason == kafka.StallNotAuthorized {
+					t.Errorf("%s while %s: %s is said to lack rights", name, where, stall.Topic)
+				}
 			}
 		}
 	}
