@@ -256,10 +256,10 @@ func checkKeysMovedOnce(t *testing.T, log []got, before, after int32) {
 	}
 }
 
-// K8: a topic is deleted under traffic and comes back, with as many partitions or fewer.
+// K8: a topic is deleted under traffic and comes back, with as many partitions, fewer or more.
 func TestTopicDeletedAndCreatedAgain(t *testing.T) {
 	t.Parallel()
-	for _, partitions := range []int{4, 1} {
+	for _, partitions := range []int{4, 1, 6} {
 		t.Run(fmt.Sprint(partitions), func(t *testing.T) {
 			t.Parallel()
 			k := sandbox.SharedKafka(t)
