@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
 
@@ -339,6 +340,12 @@ func TestSentencesAboutRowsAndTopics(t *testing.T) {
 		sentence := "topic " + topic + " does not exist; create it with: kafka-topics.sh --bootstrap-server " + k.Addrs()[0] + " --create --topic " + topic + " --partitions "
 		s.awaitReadyz(c, 503, sentence)
 		c.awaitLog(sentence)
+		_, text := s.get("/readyz")
+		_, after, _ := strings.Cut(text, "since ")
+		stamp, _, _ := strings.Cut(after, ": topic ")
+		if at, err := time.Parse(time.RFC3339, stamp); err != nil || time.Since(at) < 0 || time.Since(at) > time.Hour {
+			t.Errorf("it does not say since when: %s", text)
+		}
 		if err := k.CreateTopic(context.Background(), topic, 1, 0, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -3,14 +3,19 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"outbox-relay/config"
 	"outbox-relay/relay/kafka"
 	"outbox-relay/relay/preflight"
 )
 
-// stallSentence says why a topic stands still and what to do.
+// stallSentence says since when a topic stands still, why, and what to do.
 func stallSentence(s kafka.Stall, k config.Kafka, lastError string) string {
+	return fmt.Sprintf("since %s: %s", s.Since.UTC().Format(time.RFC3339), stallReason(s, k, lastError))
+}
+
+func stallReason(s kafka.Stall, k config.Kafka, lastError string) string {
 	brokers := strings.Join(k.Brokers, ",")
 	where := "topic " + s.Topic
 	if len(s.Partitions) > 0 {
