@@ -55,12 +55,12 @@ func (r *Reader) connect(ctx context.Context) error {
 		err = classify(err, l.Address, l.User)
 		r.setStatus(func(s *Status) { s.failed(err) })
 		var c *ConnectError
-		if errors.As(err, &c) && c.Lasting() {
+		if lasting(err) || !r.everConnected && errors.As(err, &c) && c.Lasting() {
 			r.refused++
 		} else {
 			r.refused = 0
 		}
-		if lasting(err) || !r.everConnected && r.refused >= len(r.o.Addresses) {
+		if errors.Is(err, ErrFenced) || r.refused >= len(r.o.Addresses) {
 			return err
 		}
 		if r.failures == 1 || r.failures%10 == 0 {
@@ -115,9 +115,11 @@ func (r *Reader) startDump(ctx context.Context, c *Conn, address string) error {
 			Detail: fmt.Sprintf("%s and %s are one table on the server at %s, which does not tell upper from lower case in names", a, b, address),
 		}
 	}
-	if err := r.compare(ctx, c, s); err != nil {
+	lost, gap, err := r.compare(ctx, c, s)
+	if err != nil {
 		return err
 	}
+	r.giveUp(s, lost, gap)
 	if r.lacking, err = r.lookBehind(ctx, c, s); err != nil {
 		return err
 	}
@@ -157,94 +159,6 @@ func (r *Reader) startDump(ctx context.Context, c *Conn, address string) error {
 		r.target = nil
 	}
 	return nil
-}
-
-// compare refuses a server that lacks what was read, or that has purged what is still to be read. The server itself checks
-// only transactions of its own UUID.
-func (r *Reader) compare(ctx context.Context, c *Conn, s *Server) error {
-	for deadline := time.Now().Add(behindLimit); ; {
-		missing := gtid.Minus(r.seen, s.Executed)
-		r.metrics.diverged.Set(float64(missing.Count()))
-		if missing.IsEmpty() {
-			break
-		}
-		if time.Now().After(deadline) {
-			return &SourceError{
-				Reason: ReasonDiverged, Hint: hintDiverged,
-				Detail: fmt.Sprintf("the server at %s lacks transactions that the relay has read: %s", s.Address, missing),
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(100 * time.Millisecond):
-		}
-		var err error
-		if s.Executed, err = c.executed(ctx, defaultConnectTimeout); err != nil {
-			return fmt.Errorf("the server at %s: %w", s.Address, err)
-		}
-	}
-	r.metrics.gap.Set(float64(gtid.Minus(s.Purged, r.seen).Count()))
-	if e := PurgedGap(s, r.seen); e != nil {
-		if r.o.Own != (TableName{}) {
-			e.Hint = "one of them may be the save that stored this checkpoint in " + r.o.Own.String() + " on this server, which has no outbox rows; " + e.Hint
-		}
-		return e
-	}
-	return nil
-}
-
-// PurgedGap gives the reason why a relay that has read a set cannot go on from it on a server, or nil if all that it lacks is in the binlogs.
-//
-// A transaction missing in the middle of what was read is most likely the PREPARE of an XA branch that was pending: the position leaves it out
-// until the branch ends.
-func PurgedGap(s *Server, read *gtid.Set) *SourceError {
-	gap := gtid.Minus(s.Purged, read)
-	if gap.IsEmpty() {
-		return nil
-	}
-	e := &SourceError{
-		Reason: ReasonPurged, Hint: hintPurged,
-		Detail: fmt.Sprintf("the server at %s has purged binlogs that the relay has not read; missing are %s", s.Address, gap),
-	}
-	holes := holesIn(read, gap)
-	switch {
-	case holes.IsEmpty():
-	case holes.Equal(gap):
-		e.Detail = fmt.Sprintf("the server at %s has purged binlogs that the relay has not read; missing in the middle of what was read are %s, "+
-			"most likely PREPAREs of XA branches that were pending: the rows of these branches, if any, were not published and cannot be read any more", s.Address, gap)
-		e.Hint = fmt.Sprintf("XA RECOVER CONVERT XID lists the branches that are still pending: end them; publish the rows of those that are committed by hand; "+
-			"then stop the relay and run outbox-relay checkpoint set '%s', and start it with source.on_unknown_xa: skip if an XA COMMIT is still to be read", joined(read, gap))
-	default:
-		e.Detail += fmt.Sprintf("; of these, %s are in the middle of what was read, most likely PREPAREs of XA branches that were pending", holes)
-	}
-	return e
-}
-
-// holesIn gives the transactions of gap that have later ones of the same source in read.
-func holesIn(read, gap *gtid.Set) *gtid.Set {
-	type source struct {
-		uuid gtid.UUID
-		tag  gtid.Tag
-	}
-	last := map[source]int64{}
-	for g := range read.Ranges() {
-		last[source{g.UUID, g.Tag}] = max(last[source{g.UUID, g.Tag}], g.Last)
-	}
-	holes := new(gtid.Set)
-	for g := range gap.Ranges() {
-		if g.Last < last[source{g.UUID, g.Tag}] {
-			holes.AddRange(g)
-		}
-	}
-	return holes
-}
-
-// joined is the union of two sets.
-func joined(read, gap *gtid.Set) *gtid.Set {
-	all := read.Clone()
-	all.AddSet(gap)
-	return all
 }
 
 // sessionVariables sets both spellings: servers before 8.0.26 know only the second of each pair, and unknown user variables do no harm.

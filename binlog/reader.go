@@ -41,6 +41,10 @@ type Options struct {
 
 	IgnoreStatementWrites bool // a statement-format change that may touch a watched schema is passed by, counted; else the reader stops
 	SkipUnknownXA         bool // an XA COMMIT of a branch never seen is passed by, counted; else the reader stops
+	// ContinueDiverged goes on without transactions that were read and that the server lacks (see Transaction.Lost); else the reader stops.
+	// SkipGap goes on behind transactions that were not read and that the server has purged; else the reader stops. With several addresses, each is
+	// tried before.
+	ContinueDiverged, SkipGap bool
 
 	Memory     int64  // bytes of open transactions kept in memory; beyond it they are spooled to disk
 	RowLimit   int64  // largest row kept as a whole
@@ -107,7 +111,8 @@ type Reader struct {
 	pendingCount int
 	pendingOwn   int // of them, those that wrote nothing but Options.Own
 	pendingTime  int64
-	closed       int // groups read to their end that the metrics do not know yet
+	lost         *gtid.Set // not yet handed on as Transaction.Lost
+	closed       int       // groups read to their end that the metrics do not know yet
 	tx           Transaction
 	lent         *rowLog // log of a finished XA branch that tx walks
 	// failures counts failed attempts since a transaction was read to its end or the server had nothing to send; corrupt counts those by damaged
@@ -146,9 +151,7 @@ const (
 	maxLimit   = time.Hour
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 5 * time.Second
-	// behindLimit is how long a server may lack transactions that it has sent before: they reach gtid_executed a moment after the stream.
-	behindLimit = 10 * time.Second
-	maxCorrupt  = 3
+	maxCorrupt = 3
 	// allowedPause is between two questions whether a dump is allowed.
 	allowedPause = 50 * time.Millisecond
 )
@@ -234,8 +237,8 @@ func (r *Reader) Close() error {
 }
 
 // Next returns the next step. It blocks until there is one, reconnecting for ever; it returns when ctx ends (within moments, also on a
-// frozen server), with ErrFenced, with a *SourceError, which time cannot heal, or with a lasting *ConnectError if every address gave one before
-// the first connect. All calls share one ctx: the connection that a call makes ends with its ctx.
+// frozen server), with ErrFenced, with a *SourceError, which time cannot heal, from the stream or from every address in a row, or with a lasting *ConnectError
+// if every address gave one before the first connect. All calls share one ctx: the connection that a call makes ends with its ctx.
 func (r *Reader) Next(ctx context.Context) (*Transaction, error) {
 	r.ctx = ctx
 	r.tx.rows.stop()
@@ -254,6 +257,9 @@ func (r *Reader) Next(ctx context.Context) (*Transaction, error) {
 			if err := r.connect(ctx); err != nil {
 				return nil, err
 			}
+		}
+		if r.lost != nil {
+			return r.emitStep(), nil
 		}
 		tx, err := r.read()
 		if err == nil {
@@ -364,11 +370,12 @@ func (r *Reader) disconnect(err error) {
 	}
 }
 
-// pause waits before the next attempt to connect: nothing the first time, then longer and longer, and in any case until it is allowed.
+// pause waits before the next attempt to connect: nothing in the first round through the addresses, then longer and longer before each, and in any
+// case until it is allowed.
 func (r *Reader) pause(ctx context.Context) error {
 	r.failures++
-	if r.failures > 1 {
-		d := min(minBackoff<<min(r.failures-2, 10), maxBackoff)
+	if round, at := (r.failures-1)/len(r.o.Addresses), (r.failures-1)%len(r.o.Addresses); round > 0 && at == 0 {
+		d := min(minBackoff<<min(round-1, 10), maxBackoff)
 		if err := r.sleep(ctx, d/2+rand.N(d)); err != nil {
 			return err
 		}

@@ -400,6 +400,7 @@ func (r *Reader) hasPending() bool { return r.pendingCount > 0 }
 func (r *Reader) emitStep() *Transaction {
 	t := &r.tx
 	t.Ranges, r.pending = append(t.Ranges[:0], r.pending...), r.pending[:0]
+	t.Lost, r.lost = r.lost, nil
 	t.Own = r.pendingOwn > 0 && r.pendingOwn == r.pendingCount
 	t.Transactions, r.pendingCount, r.pendingOwn = r.pendingCount, 0, 0
 	t.CommitMicros = r.pendingTime

@@ -11,8 +11,11 @@ import (
 // moves the position. It belongs to the Reader and is valid until the next call of Next.
 type Transaction struct {
 	// Ranges are the GTIDs that the position gains once everything before this step and the rows of this step are done. They include
-	// the transactions without watched rows that were read since the step before. Empty only when the step just tells CaughtUp.
+	// the transactions without watched rows that were read since the step before. Empty only when the step just tells CaughtUp or Lost.
 	Ranges []gtid.Range
+	// Lost are transactions of earlier steps that the position loses before it gains Ranges, since the server lacks them; nil but under
+	// Options.ContinueDiverged.
+	Lost *gtid.Set
 	// GTID names the transaction whose rows follow: of an XA transaction its XA COMMIT. Zero when there are no rows.
 	GTID gtid.GTID
 	// GTIDText is GTID as text.

@@ -88,7 +88,9 @@ type entry struct {
 	closed bool
 	// own marks a transaction that only wrote the relay's checkpoint.
 	own bool
-	at  place
+	// lost are GTIDs that the set loses with it; such an entry stands alone.
+	lost *gtid.Set
+	at   place
 	// times are the commit times of gathered transactions with records.
 	times []int64
 }
@@ -109,7 +111,7 @@ type place struct {
 }
 
 func (e *entry) done() bool  { return e.closed && e.outstanding == 0 }
-func (e *entry) empty() bool { return e.closed && !e.published }
+func (e *entry) empty() bool { return e.closed && !e.published && e.lost == nil }
 
 const (
 	entryBytes = int(unsafe.Sizeof(entry{}))
@@ -186,21 +188,25 @@ func (t *Tracker) begin(tx Transaction, own bool) uint64 {
 	if len(tx.Ranges) == 0 {
 		panic("checkpoint: a transaction without GTID")
 	}
+	e := t.push()
+	*e = entry{one: tx.Ranges[0], own: own, at: place{tx.CommitMicros, tx.BinlogFile, tx.BinlogPosition}}
+	if len(tx.Ranges) > 1 {
+		e.more = slices.Clone(tx.Ranges[1:])
+		t.extra += len(e.more)
+	}
+	return t.first + uint64(t.count) - 1
+}
+
+// push makes room for one more entry at the end of the ring.
+func (t *Tracker) push() *entry {
 	if t.count > 0 && !t.entry(t.first+uint64(t.count)-1).closed {
 		panic("checkpoint: a transaction begins while the one before is open")
 	}
 	if t.count == len(t.ring) {
 		t.grow()
 	}
-	seq := t.first + uint64(t.count)
 	t.count++
-	e := t.entry(seq)
-	*e = entry{one: tx.Ranges[0], own: own, at: place{tx.CommitMicros, tx.BinlogFile, tx.BinlogPosition}}
-	if len(tx.Ranges) > 1 {
-		e.more = slices.Clone(tx.Ranges[1:])
-		t.extra += len(e.more)
-	}
-	return seq
+	return t.entry(t.first + uint64(t.count) - 1)
 }
 
 // Published announces n records of the open transaction seq. Call it before they
@@ -236,7 +242,7 @@ func (t *Tracker) close(seq uint64) {
 		return
 	}
 	before := t.entry(seq - 1)
-	if seq-1 > t.marked && (t.gather || e.empty() && before.empty()) {
+	if seq-1 > t.marked && before.lost == nil && (t.gather || e.empty() && before.empty()) {
 		t.merge(before, e)
 	}
 }
@@ -301,6 +307,20 @@ func (t *Tracker) skip(tx Transaction, own bool) Advance {
 	return t.advance()
 }
 
+// Forget takes transactions out of the position that the source has lost, once
+// everything before is done: those that come later may bear their numbers. It
+// keeps lost.
+func (t *Tracker) Forget(lost *gtid.Set) Advance {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := t.last
+	if t.count > 0 {
+		at = t.entry(t.first + uint64(t.count) - 1).at
+	}
+	*t.push() = entry{closed: true, lost: lost, at: at}
+	return t.advance()
+}
+
 // Acked takes one acknowledgement for each element: the transaction of the
 // acknowledged record. A record must be reported once. It allocates nothing.
 func (t *Tracker) Acked(seqs []uint64) Advance {
@@ -339,10 +359,7 @@ func (t *Tracker) Mark() (Mark, Position) {
 		if !e.closed {
 			break
 		}
-		includeIn(p.Set, e.one)
-		for _, r := range e.more {
-			includeIn(p.Set, r)
-		}
+		e.changeSet(p.Set)
 		p.Done, p.LastCommitMicros, p.BinlogFile, p.BinlogPosition = true, e.at.commitMicros, e.at.file, e.at.position
 		if !e.own {
 			p.Generation++
@@ -378,10 +395,7 @@ func (t *Tracker) advance() Advance {
 	a := Advance{}
 	for t.count > 0 && t.ring[t.head].done() {
 		e := &t.ring[t.head]
-		t.include(e.one)
-		for _, r := range e.more {
-			t.include(r)
-		}
+		e.changeSet(&t.set)
 		t.extra -= len(e.more)
 		t.last = e.at
 		if e.published && t.observe != nil {
@@ -412,7 +426,17 @@ func (e *entry) tell(observe func(int64)) {
 	}
 }
 
-func (t *Tracker) include(r gtid.Range) { includeIn(&t.set, r) }
+// changeSet does to a set what the entry does to the position.
+func (e *entry) changeSet(set *gtid.Set) {
+	if e.lost != nil {
+		set.Subtract(e.lost)
+		return
+	}
+	includeIn(set, e.one)
+	for _, r := range e.more {
+		includeIn(set, r)
+	}
+}
 
 func includeIn(set *gtid.Set, r gtid.Range) {
 	if r.First == r.Last {

@@ -454,3 +454,44 @@ func BenchmarkTracker(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/batch, "ns/transaction")
 }
+
+// TestForget takes lost transactions out when everything before is done, and keeps what comes behind under the same numbers.
+func TestForget(t *testing.T) {
+	u := gtid.UUID{1}
+	one := func(n int64) checkpoint.Transaction {
+		return checkpoint.Transaction{Ranges: []gtid.Range{{UUID: u, First: n, Last: n}}, CommitMicros: n}
+	}
+	set := func(first, last int64) *gtid.Set {
+		s := new(gtid.Set)
+		s.AddRange(gtid.Range{UUID: u, First: first, Last: last})
+		return s
+	}
+	for _, gathered := range []bool{false, true} {
+		tr := checkpoint.NewTracker(set(1, 3))
+		if gathered {
+			tr.Gather()
+		}
+		seq := tr.Begin(one(4))
+		tr.Published(seq, 1)
+		tr.Close(seq)
+		tr.Skip(one(5))
+		tr.Forget(set(3, 5)) // 3 was stored, 4 is in flight, 5 has no records
+		again := tr.Begin(one(4))
+		tr.Published(again, 1)
+		tr.Close(again)
+		if got := tr.Position().Set.String(); got != set(1, 3).String() {
+			t.Errorf("gathered %v: position %s before the records of 4 are acknowledged", gathered, got)
+		}
+		if _, p := tr.Mark(); p.Set.String() != func() string { s := set(1, 2); s.AddSet(set(4, 4)); return s.String() }() {
+			t.Errorf("gathered %v: the position after all is %s", gathered, p.Set)
+		}
+		tr.Acked([]uint64{seq})
+		if got := tr.Position().Set.String(); got != set(1, 2).String() {
+			t.Errorf("gathered %v: position %s after the lost ones were done", gathered, got)
+		}
+		tr.Acked([]uint64{again})
+		if got, want := tr.Position().Set.String(), func() string { s := set(1, 2); s.AddSet(set(4, 4)); return s.String() }(); got != want {
+			t.Errorf("gathered %v: position %s, want %s", gathered, got, want)
+		}
+	}
+}

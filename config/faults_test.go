@@ -141,11 +141,7 @@ func TestFaults(t *testing.T) {
 		{"snapshot start", "source: {address: 'db1:3306', user: relay, start: snapshot}", nil, nil,
 			[]string{"source.start: a start by snapshot is not available yet (line 1) - start from latest, earliest or a GTID set"}},
 		{"gap by snapshot", "source: {address: 'db1:3306', user: relay, on_gap: snapshot}", nil, nil,
-			[]string{"source.on_gap: the policy snapshot is not available yet (line 1) - use halt"}},
-		{"gap by skip", "source: {address: 'db1:3306', user: relay, on_gap: skip}", nil, nil,
-			[]string{"source.on_gap: the policy skip is not available yet (line 1) - use halt"}},
-		{"divergence continued", "source: {address: 'db1:3306', user: relay, on_divergence: continue}", nil, nil,
-			[]string{"source.on_divergence: the policy continue is not available yet (line 1) - use halt"}},
+			[]string{"source.on_gap: the policy snapshot is not available yet (line 1) - use halt or skip"}},
 		{"table from snapshot", "tables: [{table: a.b, from: snapshot}]", nil, nil,
 			[]string{"tables[0].from: adding a table by snapshot is not available yet (line 2) - use latest"}},
 		{"debezium with templates", "tables: [{table: a.b, preset: debezium, topic: t, null_key: allow, debezium: {binary: octal}}]", nil, nil, []string{

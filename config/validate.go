@@ -67,11 +67,8 @@ func (c *collector) source(s *Source) {
 	default:
 		c.check(gtidSet.MatchString(s.Start), "source.start", "use latest, earliest or a GTID set", "%q is not a place to start", s.Start)
 	}
-	if s.OnGap != PolicyHalt && !c.faulty("source.on_gap") {
-		c.later("source.on_gap", "the policy "+s.OnGap, "use halt")
-	}
-	if s.OnDivergence != PolicyHalt && !c.faulty("source.on_divergence") {
-		c.later("source.on_divergence", "the policy "+s.OnDivergence, "use halt")
+	if s.OnGap == StartSnapshot {
+		c.later("source.on_gap", "the policy "+s.OnGap, "use halt or skip")
 	}
 	c.duration("source.heartbeat", s.Heartbeat, 100*time.Millisecond, time.Hour)
 }

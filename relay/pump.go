@@ -60,6 +60,9 @@ func (p *pump) sourceError(err error) error {
 }
 
 func (p *pump) step(read, work context.Context, tx *binlog.Transaction) error {
+	if tx.Lost != nil {
+		p.advanced(p.tracker.Forget(tx.Lost))
+	}
 	if len(tx.Ranges) > 0 {
 		if err := p.waitRoom(read); err != nil {
 			return err

@@ -66,6 +66,7 @@ func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg
 			r, err := binlog.New(binlog.Options{
 				Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, ServerID: cfg.Source.ServerID, Tables: watched, Start: start,
 				Heartbeat: cfg.Source.Heartbeat, IgnoreStatementWrites: cfg.Source.OnStatementWrite == config.PolicyIgnore,
+				ContinueDiverged: cfg.Source.OnDivergence == config.PolicyContinue, SkipGap: cfg.Source.OnGap == config.PolicySkip,
 				SkipUnknownXA: cfg.Source.OnUnknownXA == config.PolicySkip, Memory: share(cfg, openShare), RowLimit: int64(cfg.Limits.Row),
 				Own: ownTable(cfg), SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), Columns: hooks.Columns, Place: hooks.Place, BeforeWait: hooks.BeforeWait, Allowed: hooks.Allowed, Logger: log, Registerer: reg,
 			})
