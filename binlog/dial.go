@@ -114,9 +114,9 @@ func (l Login) dial(ctx context.Context, secure bool, fault *ConnectError) (*Con
 			// The library's context covers the dial only: without a deadline a frozen server would hold the handshake for ever.
 			if cfg == nil && network != "unix" {
 				watch = &clearGuard{Conn: nc}
-				nc = watch
+				return watch, watch.SetDeadline(deadline)
 			}
-			return nc, nc.SetDeadline(deadline)
+			return nc, nc.SetDeadline(deadline) // never assigned anew: the function above may run at any time
 		}, func(lc *client.Conn) error {
 			lc.SetAttributes(map[string]string{"program_name": l.Program})
 			if cfg != nil {
