@@ -215,7 +215,8 @@ func (c *Coordinator) Commit(ctx context.Context) error {
 }
 
 // settle finds out what a lost transaction means. The codes of one that ran into its time-out and of an id that another instance took are the same; asking for
-// a new epoch as the present owner tells.
+// a new epoch as the present owner tells. Amid a Fence, when the transaction is aborted and the new owner has no epoch yet, it gives one, which that Fence then
+// outdates: the next call tells.
 func (c *Coordinator) settle(ctx context.Context, err error) error {
 	if !errors.Is(err, errLost) {
 		return err
