@@ -101,7 +101,7 @@ fidelity: ## Compare random rows of random tables with what SELECT prints [ROWS=
 	$(GO) run ./internal/fidelity -rows $(ROWS) -documents $(DOCUMENTS) -seed $(SEED) $(if $(MYSQL),-mysql $(MYSQL)) $(if $(METADATA),-metadata $(METADATA))
 
 .PHONY: bench
-bench: ## Measure against a plain relay of go-mysql and sarama [BENCH=drain, or memory, skip, decode, exactly-once]
+bench: ## Measure beside a plain relay of go-mysql and sarama, Debezium, and the limits of reading and of publishing [BENCH=drain, or memory, skip, decode, exactly-once]
 	$(GO) run ./internal/bench $(BENCH)
 
 .PHONY: clean

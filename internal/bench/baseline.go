@@ -96,24 +96,37 @@ func (b *baseline) run(ctx context.Context, stream *replication.BinlogStreamer) 
 		if err != nil {
 			return fmt.Errorf("reading the binlog after %d rows: %w", sent, err)
 		}
-		switch e := ev.Event.(type) {
-		case *replication.GTIDEvent:
-			u := e.SID
-			b.gtid, b.inGroup = fmt.Sprintf("%x-%x-%x-%x-%x:%d", u[:4], u[4:6], u[6:8], u[8:10], u[10:], e.GNO), 0
-		case *replication.RowsEvent:
-			if e.Type() != replication.EnumRowsEventTypeInsert || string(e.Table.Table) != "outbox_events" || string(e.Table.Schema) != database {
-				continue
-			}
-			if err := b.publish(e); err != nil {
+		events := []*replication.BinlogEvent{ev}
+		if e, ok := ev.Event.(*replication.TransactionPayloadEvent); ok {
+			events = e.Events
+		}
+		for _, ev := range events {
+			n, err := b.take(ev)
+			if err != nil {
 				return err
 			}
-			sent += len(e.Rows)
+			sent += n
 		}
 	}
 	if err := <-acked; err != nil {
 		return err
 	}
 	return b.producer.Close()
+}
+
+// take publishes the outbox rows of an event and tells how many there were.
+func (b *baseline) take(ev *replication.BinlogEvent) (int, error) {
+	switch e := ev.Event.(type) {
+	case *replication.GTIDEvent:
+		u := e.SID
+		b.gtid, b.inGroup = fmt.Sprintf("%x-%x-%x-%x-%x:%d", u[:4], u[4:6], u[6:8], u[8:10], u[10:], e.GNO), 0
+	case *replication.RowsEvent:
+		if e.Type() != replication.EnumRowsEventTypeInsert || string(e.Table.Table) != "outbox_events" || string(e.Table.Schema) != database {
+			return 0, nil
+		}
+		return len(e.Rows), b.publish(e)
+	}
+	return 0, nil
 }
 
 func (b *baseline) count() error {

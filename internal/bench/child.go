@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -28,20 +29,37 @@ type usage struct {
 const peakEvery = 10 * time.Millisecond
 
 // runTimeout bounds one run of one program.
-const runTimeout = 3 * time.Minute
+const runTimeout = 10 * time.Minute
 
 // child is a started process that is being measured.
 type child struct {
-	cmd    *exec.Cmd
-	name   string
-	start  time.Time
-	output *tailBuffer
-	before hostCPU
-	pids   []int // of the servers
-	peak   int64
-	done   chan struct{} // closed once the process has ended and u and err are set
-	u      usage
-	err    error
+	cmd     *exec.Cmd
+	name    string
+	start   time.Time
+	output  *tailBuffer
+	before  hostCPU
+	pids    []int // of the servers
+	peak    int64
+	killed  atomic.Bool
+	printed *bytes.Buffer // of startPrinting
+	done    chan struct{} // closed once the process has ended and u and err are set
+	u       usage
+	err     error
+}
+
+// startPrinting is startChild for a program whose standard output is a number of seconds; see child.seconds.
+func startPrinting(ctx context.Context, name string, pids []int, program string, args ...string) (*child, error) {
+	var printed bytes.Buffer
+	c, err := startChild(ctx, name, pids, nil, &printed, program, args...)
+	if err == nil {
+		c.printed = &printed
+	}
+	return c, err
+}
+
+// seconds is what the program printed, once it has ended.
+func (c *child) seconds() (float64, error) {
+	return strconv.ParseFloat(strings.TrimSpace(c.printed.String()), 64)
 }
 
 // startChild starts a program and measures it until it ends. pids are the servers it works with, whose time is not that of others.
@@ -85,7 +103,7 @@ func startChild(ctx context.Context, name string, pids []int, env []string, stdo
 }
 
 func (c *child) finish(err error) {
-	if err != nil {
+	if err != nil && !c.killed.Load() {
 		c.err = fmt.Errorf("%s: %w; the end of its output:\n%s", c.name, err, c.output)
 		return
 	}
@@ -97,6 +115,35 @@ func (c *child) finish(err error) {
 		return
 	}
 	c.u.Others = max(0, (after.total-c.before.total-(after.ours-c.before.ours)-c.u.CPU).Seconds()) / c.u.Wall.Seconds()
+}
+
+// used is the processor time of the process so far, in ticks; that of its whole life once it has ended.
+func (c *child) used() time.Duration {
+	if d, err := processCPU(c.cmd.Process.Pid); err == nil {
+		return d
+	}
+	<-c.done
+	return c.u.CPU
+}
+
+// kill ends a process that does not end by itself. What wait gives then is right, without the error.
+func (c *child) kill() {
+	c.killed.Store(true)
+	_ = c.cmd.Process.Kill()
+}
+
+// stop asks the process to end and blocks until it has.
+func (c *child) stop() error {
+	c.killed.Store(true) // whatever its exit code is
+	_ = c.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-c.done:
+		return nil
+	case <-time.After(time.Minute):
+		c.kill()
+		<-c.done
+		return fmt.Errorf("%s did not stop within a minute; the end of its output:\n%s", c.name, c.output)
+	}
 }
 
 // wait blocks until the process has ended.

@@ -9,23 +9,22 @@ import (
 	"strings"
 )
 
-// contestant is a program that drains a backlog into a topic and exits.
+// contestant is a program that drains a backlog into a topic, or does a part of that.
 type contestant struct {
-	name string
+	name     string
+	debezium bool // it needs a stored start and does not end by itself
+	limit    bool // it is no relay but does a part of the work alone
+	silent   bool // it publishes nothing and prints how many seconds it took
 	// start starts one run; topic is the prefix that the aggregate type follows.
 	start func(ctx context.Context, s *servers, topic string) (*child, error)
 }
 
 // theBaseline runs this program itself as the simple relay.
-func theBaseline(compression string) (contestant, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return contestant{}, err
-	}
+func theBaseline(self, compression string) contestant {
 	return contestant{name: "baseline", start: func(ctx context.Context, s *servers, topic string) (*child, error) {
 		return startChild(ctx, "baseline", s.Pids, nil, nil, self, "baseline", "-mysql", s.MySQL, "-start", s.Start, "-brokers", strings.Join(s.Brokers, ","),
 			"-topic", topic, "-rows", fmt.Sprint(s.Workload.Rows), "-compression", compression)
-	}}, nil
+	}}
 }
 
 // theRelay runs the real program until it has caught up, from the position before the backlog.

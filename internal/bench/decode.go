@@ -48,7 +48,7 @@ func decodeCommand(ctx context.Context, args []string, out io.Writer) error {
 		return missed
 	}
 	for _, w := range []workload{{Name: "small", Rows: 2000, PerTx: 10, JSON: 290}, {Name: "large", Rows: 500, PerTx: 1, JSON: 10_000}} {
-		if err := s.backlog(ctx, w); err != nil {
+		if err := s.backlog(ctx, w, false); err != nil {
 			return err
 		}
 		c, err := captureEvents(s, w.Rows)

@@ -6,36 +6,92 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 )
 
-// Targets of a drain. Rates and CPU are judged against the baseline of the same run.
+// Targets of a drain.
 const (
-	wantRate  = 4.0
-	wantCPU   = 0.25
-	wantStart = 500 * time.Millisecond
-	wantPeak  = 64 << 20
+	wantMixed   = 15.0     // rate against Debezium tuned, with ten outbox and ten foreign rows in a transaction
+	wantRate    = 10.0     // the same with any other workload
+	wantLimit   = 0.8      // rate against the slower limit, instead of a factor
+	wantSparse  = 0.9      // rate against counting packets, where nearly all rows are foreign
+	wantCPU     = 1.0 / 25 // CPU per row, against Debezium tuned
+	wantOver    = 6.0      // rate against the baseline
+	wantLess    = 1.0 / 6  // CPU per row, against the baseline
+	wantStart   = 0.3      // seconds from the start to the first record
+	wantPeakMiB = 64
+)
+
+// Figures of a drain.
+const (
+	figureRate  = "rows/s"
+	figureWhole = "rows/s, start included"
+	figureCPU   = "µs CPU per row"
+	figureAll   = "µs CPU per row, start included"
+	figureFirst = "s, start to first record"
+	figurePeak  = "MiB peak RSS"
 )
 
 // drainRun is one run of one contestant.
 type drainRun struct {
 	usage
 	progress
-	Rows int64
+	Rows    int64
+	Seconds float64 // of a contestant that publishes nothing: what it says of itself
 }
 
-func (r drainRun) rate() float64   { return float64(r.Rows) / r.Last.Seconds() }
-func (r drainRun) steady() float64 { return r.progress.steady(r.Rows) }
+// steady is the rate without start, connecting and the last batches.
+func (r drainRun) steady() float64 {
+	if r.Seconds > 0 {
+		return float64(r.Rows) / r.Seconds
+	}
+	return r.progress.steady(r.Rows)
+}
 
-// cpuPerRow is in microseconds.
-func (r drainRun) cpuPerRow() float64 { return float64(r.CPU.Nanoseconds()) / 1e3 / float64(r.Rows) }
+// rate is that from the start of the process to its last record; NaN without records.
+func (r drainRun) rate() float64 {
+	if r.Last == 0 {
+		return math.NaN()
+	}
+	return float64(r.Rows) / r.Last.Seconds()
+}
+
+// cpuPerRow is in microseconds, from the first to the last record.
+func (r drainRun) cpuPerRow() float64 {
+	if r.Last == 0 {
+		return r.allPerRow()
+	}
+	return float64((r.CPULast - r.CPUFirst).Nanoseconds()) / 1e3 / float64(r.Rows)
+}
+
+// allPerRow is in microseconds, from the start of the process to its end, or to the last record if it would not end.
+func (r drainRun) allPerRow() float64 { return float64(r.CPU.Nanoseconds()) / 1e3 / float64(r.Rows) }
+
+func (r drainRun) first() float64 {
+	if r.Last == 0 {
+		return math.NaN()
+	}
+	return r.First.Seconds()
+}
+
+// peak is in MiB; NaN for a process that was gone before anybody looked.
+func (r drainRun) peak() float64 {
+	if r.Peak == 0 {
+		return math.NaN()
+	}
+	return mib(r.Peak)
+}
 
 type drainFlags struct {
 	workload    string
 	rows        int
 	rounds      int
+	slow        int // rounds of Debezium
 	only        string
 	state       string
 	cpuprofile  string
@@ -54,13 +110,14 @@ func (l *list) Set(s string) error { *l = append(*l, s); return nil }
 func drainCommand(ctx context.Context, args []string, out io.Writer) error {
 	var f drainFlags
 	flags := flag.NewFlagSet("drain", flag.ContinueOnError)
-	flags.StringVar(&f.workload, "workload", "mixed", "mixed, single, large or sparse")
+	flags.StringVar(&f.workload, "workload", "mixed", "one of "+workloadNames())
 	flags.IntVar(&f.rows, "rows", 0, "outbox rows (default: the workload's own, 300000 for mixed)")
 	flags.IntVar(&f.rounds, "rounds", 3, "measured runs of each contestant, after a first one of the relay that only warms Kafka up")
-	flags.StringVar(&f.only, "only", "", "relay or baseline: measure one and judge nothing")
+	flags.IntVar(&f.slow, "debezium-rounds", 2, "measured runs of Debezium, with each of its settings")
+	flags.StringVar(&f.only, "only", "", "contestants, with commas between them (default: all, or all but Debezium with -state)")
 	flags.StringVar(&f.state, "state", "", "use the servers and rows of a running `bench serve -state FILE`")
 	flags.StringVar(&f.cpuprofile, "cpuprofile", "", "folder for CPU profiles of the relay, one per run")
-	flags.StringVar(&f.compression, "compression", "", "compression of both (default: each one's own default, lz4 for the relay and none for the baseline)")
+	flags.StringVar(&f.compression, "compression", "", "compression of all (default: each one's own default, lz4 for the relay and none for others)")
 	flags.BoolVar(&f.noVerify, "no-verify", false, "do not consume and compare what was published")
 	flags.StringVar(&f.program, "relay", "", "the relay's program (default: built from the working tree)")
 	flags.Var(&f.sets, "set", "configuration of the relay, as in -set kafka.linger=5ms; may be repeated")
@@ -72,22 +129,35 @@ func drainCommand(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer s.Close()
-	contestants, err := f.contestants(ctx, s)
+	t, err := f.drain(ctx, s)
 	if err != nil {
 		return err
+	}
+	return t.print(out)
+}
+
+// drain measures all contestants on the backlog of the servers.
+func (f *drainFlags) drain(ctx context.Context, s *servers) (*table, error) {
+	contestants, err := f.contestants(ctx, s)
+	if err != nil {
+		return nil, err
 	}
 	want, err := s.truth(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if want.Rows != int64(s.Workload.Rows) {
-		return fmt.Errorf("the outbox table holds %d rows instead of %d", want.Rows, s.Workload.Rows)
+		return nil, fmt.Errorf("the outbox table holds %d rows instead of %d", want.Rows, s.Workload.Rows)
 	}
 	results, err := f.race(ctx, s, contestants, want)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return reportDrain(out, s.Workload, results, !f.noVerify)
+	var names []string
+	for _, c := range contestants {
+		names = append(names, c.name)
+	}
+	return drainTable(s.Workload, names, results, !f.noVerify), nil
 }
 
 func (f *drainFlags) servers(ctx context.Context) (*servers, error) {
@@ -105,17 +175,27 @@ func (f *drainFlags) servers(ctx context.Context) (*servers, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.backlog(ctx, w); err != nil {
+	if err := s.backlog(ctx, w, f.wants("debezium") || f.wants("debezium-tuned")); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
+// wants tells whether a contestant takes part.
+func (f *drainFlags) wants(name string) bool {
+	if f.only == "" {
+		return f.state == "" || !strings.HasPrefix(name, "debezium")
+	}
+	return slices.Contains(strings.Split(f.only, ","), name)
+}
+
 func (f *drainFlags) contestants(ctx context.Context, s *servers) ([]contestant, error) {
-	baselineCompression := "none"
+	theirs, ours := "none", "lz4"
+	var debezium []string
 	if f.compression != "" {
-		baselineCompression = f.compression
+		theirs, ours = f.compression, f.compression
 		f.sets = append(f.sets, "kafka.compression="+f.compression)
+		debezium = []string{"producer.override.compression.type=" + f.compression}
 	}
 	if f.cpuprofile != "" {
 		var err error
@@ -126,59 +206,89 @@ func (f *drainFlags) contestants(ctx context.Context, s *servers) ([]contestant,
 			return nil, err
 		}
 	}
-	program := f.program
-	if program == "" {
+	if f.program == "" {
 		var err error
-		if program, err = buildRelay(ctx, s.dir, f.cpuprofile != ""); err != nil {
+		if f.program, err = buildRelay(ctx, s.dir, f.cpuprofile != ""); err != nil {
 			return nil, err
 		}
 	}
-	base, err := theBaseline(baselineCompression)
+	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	all := []contestant{base, theRelay(program, f.cpuprofile, f.sets)}
-	switch f.only {
-	case "":
-		return all, nil
-	case "baseline":
-		return all[:1], nil
-	case "relay":
-		return all[1:], nil
+	all := []contestant{
+		theRelay(f.program, f.cpuprofile, f.sets), theBaseline(self, theirs),
+		theDebezium("debezium", debezium...), theDebezium("debezium-tuned", slices.Concat(tuned, debezium)...),
+		thePackets(self), theProducer(self, ours),
 	}
-	return nil, fmt.Errorf("-only %s: want relay or baseline", f.only)
+	known := f.only == ""
+	all = slices.DeleteFunc(all, func(c contestant) bool {
+		known = known || f.wants(c.name)
+		return !f.wants(c.name)
+	})
+	if !known {
+		return nil, fmt.Errorf("-only %s: want some of relay, baseline, debezium, debezium-tuned, packets, producer", f.only)
+	}
+	return all, nil
 }
 
-// race lets the contestants drain in turn. The first run warms the broker up and does not count.
+// race lets the contestants drain in turn. The first run warms the broker up and does not count; its topic holds what the limit of publishing sends.
 func (f *drainFlags) race(ctx context.Context, s *servers, contestants []contestant, want truth) (map[string][]drainRun, error) {
-	id := time.Now().Unix() // topics of runs on the same servers have names of their own
+	id := time.Now().UnixMilli() // topics of runs on the same servers have names of their own
 	results := map[string][]drainRun{}
-	warm := contestants[len(contestants)-1]
+	warm := contestants[0]
+	if warm.limit {
+		warm = theRelay(f.program, "", f.sets)
+	}
 	say("warming up")
-	if _, err := f.drainOnce(ctx, s, warm, fmt.Sprintf("%s-%d-warm.", warm.name, id), want); err != nil {
+	prefix := fmt.Sprintf("%s-%d-warm.", warm.name, id)
+	if _, err := f.drainOnce(ctx, s, warm, prefix, want); err != nil {
 		return nil, err
 	}
-	for round := 1; round <= f.rounds; round++ {
+	s.records = prefix + aggregateType
+	for round := 1; round <= max(f.rounds, f.slow); round++ {
 		for _, c := range contestants {
-			r, err := f.drainOnce(ctx, s, c, fmt.Sprintf("%s-%d-%d.", c.name, id, round), want)
+			if c.debezium && round > f.slow || !c.debezium && round > f.rounds {
+				continue
+			}
+			prefix := fmt.Sprintf("%s-%d-%d.", c.name, id, round)
+			r, err := f.drainOnce(ctx, s, c, prefix, want)
 			if err != nil {
 				return nil, err
 			}
-			say(fmt.Sprintf("round %d, %s: %.0f rows/s (steady %.0f), %.2f µs CPU per row, peak %.1f MiB, first record after %d ms; others used %.2f cores",
-				round, c.name, r.rate(), r.steady(), r.cpuPerRow(), mib(r.Peak), r.First.Milliseconds(), r.Others))
+			say(fmt.Sprintf("round %d, %s: %.0f rows/s, %.2f µs CPU per row, peak %.1f MiB, first record after %d ms; others used %.2f cores",
+				round, c.name, r.steady(), r.cpuPerRow(), r.peak(), r.First.Milliseconds(), r.Others))
 			results[c.name] = append(results[c.name], r)
+			if c.silent {
+				continue
+			}
+			if err := s.deleteTopic(prefix + aggregateType); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return results, nil
+	return results, s.deleteTopic(s.records)
 }
 
-// drainOnce measures one run and checks what it published.
+// drainOnce measures one run and checks what it published. The topic stays.
 func (f *drainFlags) drainOnce(ctx context.Context, s *servers, c contestant, prefix string, want truth) (r drainRun, err error) {
-	topic := prefix + aggregateType
-	if err := s.createTopic(topic); err != nil {
+	r.Rows = want.Rows
+	if c.silent {
+		p, err := c.start(ctx, s, prefix)
+		if err != nil {
+			return r, err
+		}
+		if r.usage, err = p.wait(); err != nil {
+			return r, err
+		}
+		r.Seconds, err = p.seconds()
 		return r, err
 	}
-	w, err := newWatcher(ctx, s, topic)
+	topic := prefix + aggregateType
+	if err := s.createTopic(topic, s.Workload.Partitions); err != nil {
+		return r, err
+	}
+	w, err := newWatcher(ctx, s, topic, s.Workload.Partitions)
 	if err != nil {
 		return r, err
 	}
@@ -187,29 +297,88 @@ func (f *drainFlags) drainOnce(ctx context.Context, s *servers, c contestant, pr
 	if err != nil {
 		return r, err
 	}
-	r.Rows = want.Rows
-	seen, watchErr := w.watch(p.start, want.Rows, p.done)
-	r.progress = seen
+	var watchErr error
+	r.progress, watchErr = w.watch(p, want.Rows)
+	if c.debezium {
+		p.kill()
+	}
 	if r.usage, err = p.wait(); err != nil {
 		return r, err
 	}
-	if watchErr != nil {
+	if c.debezium {
+		r.CPU = r.CPULast // not what it did until it was dead
+	}
+	if watchErr != nil || f.noVerify {
 		return r, watchErr
 	}
-	if f.noVerify {
-		return r, s.deleteTopic(topic)
-	}
 	if err := s.verify(ctx, topic, want); err != nil {
-		return r, fmt.Errorf("%s: %w", c.name, err)
+		return r, fmt.Errorf("%s: %w; the end of its output:\n%s", c.name, err, p.output)
 	}
-	return r, s.deleteTopic(topic)
+	return r, nil
+}
+
+// drainTable compares the contestants.
+func drainTable(w workload, contestants []string, results map[string][]drainRun, verified bool) *table {
+	checked := "each run's topic was consumed: every row once"
+	if !verified {
+		checked = "what was published was NOT checked"
+	}
+	var others []float64
+	for _, rs := range results {
+		for _, r := range rs {
+			others = append(others, r.Others)
+		}
+	}
+	t := &table{Name: "drain-" + w.Name, Contestants: contestants}
+	t.About = fmt.Sprintf("drain of %s; %s; others kept %.2f cores busy", strings.TrimPrefix(w.String(), w.Name+": "), checked, median(others))
+	of := func(figure func(drainRun) float64) func(string) []float64 {
+		return func(c string) []float64 { return figures(results[c], figure) }
+	}
+	t.add(figureRate, 0, of(drainRun.steady))
+	t.add(figureWhole, 0, of(drainRun.rate))
+	t.add(figureCPU, 2, of(drainRun.cpuPerRow))
+	t.add(figureAll, 2, of(drainRun.allPerRow))
+	t.add(figureFirst, 3, of(drainRun.first))
+	t.add(figurePeak, 1, of(drainRun.peak))
+	const tunedName = "debezium-tuned"
+	slower := "packets"
+	if p, ok := t.median(figureRate, "producer"); ok {
+		if q, ok := t.median(figureRate, slower); !ok || p < q {
+			slower = "producer"
+		}
+	}
+	limit := t.ratio(figureRate, slower, wantLimit, false)
+	switch w.Name {
+	case "mixed":
+		t.judge(figureRate, t.ratio(figureRate, tunedName, wantMixed, false), limit)
+	case "sparse":
+		t.judge(figureRate, t.ratio(figureRate, "packets", wantSparse, false))
+	case "single":
+		t.judge(figureRate, limit)
+	}
+	t.judge(figureRate, t.ratio(figureRate, tunedName, wantRate, false), limit)
+	t.judge(figureRate, t.ratio(figureRate, "baseline", wantOver, false), limit)
+	t.judge(figureCPU, t.ratio(figureCPU, tunedName, wantCPU, true))
+	t.judge(figureCPU, t.ratio(figureCPU, "baseline", wantLess, true))
+	t.judge(figureFirst, t.limit(figureFirst, "s", wantStart))
+	t.judge(figurePeak, t.limit(figurePeak, "MiB", wantPeakMiB))
+	return t
+}
+
+// figures takes one figure of each run.
+func figures[R any](runs []R, figure func(R) float64) []float64 {
+	var values []float64
+	for _, r := range runs {
+		values = append(values, figure(r))
+	}
+	return values
 }
 
 // serveCommand keeps servers with a backlog.
 func serveCommand(ctx context.Context, args []string, out io.Writer) error {
-	var f drainFlags
+	f := drainFlags{only: "none"}
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
-	flags.StringVar(&f.workload, "workload", "mixed", "mixed, single, large or sparse")
+	flags.StringVar(&f.workload, "workload", "mixed", "one of "+workloadNames())
 	flags.IntVar(&f.rows, "rows", 0, "outbox rows (default: the workload's own)")
 	path := flags.String("state", "", "file to write for drain -state (required)")
 	if err := flags.Parse(args); err != nil {

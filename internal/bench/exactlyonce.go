@@ -31,11 +31,11 @@ const (
 
 // exactlyOnceCommand drains the same backlog with both deliveries, in turn, and then measures the time from a commit to a consumer of committed records.
 func exactlyOnceCommand(ctx context.Context, args []string, out io.Writer) error {
-	f := drainFlags{}
+	f := drainFlags{only: "none"}
 	var rate int
 	var length time.Duration
 	flags := flag.NewFlagSet("exactly-once", flag.ContinueOnError)
-	flags.StringVar(&f.workload, "workload", "mixed", "mixed, single, large or sparse")
+	flags.StringVar(&f.workload, "workload", "mixed", "one of "+workloadNames())
 	flags.IntVar(&f.rows, "rows", 600_000, "outbox rows of the backlog")
 	flags.IntVar(&f.rounds, "rounds", 3, "measured drains of each delivery, after one that only warms Kafka up")
 	flags.IntVar(&rate, "rate", 500, "transactions per second while the latency is measured")
@@ -93,7 +93,7 @@ func deliverySets(delivery, topic string) []string {
 func latencies(ctx context.Context, s *servers, program, delivery string, rate int, length time.Duration) (took []float64, err error) {
 	prefix := fmt.Sprintf("latency-%s-%d.", delivery, time.Now().Unix())
 	topic := prefix + aggregateType
-	if err := s.createTopic(topic); err != nil {
+	if err := s.createTopic(topic, 4); err != nil {
 		return nil, err
 	}
 	dir := filepath.Join(s.dir, prefix)

@@ -23,7 +23,7 @@ type command struct {
 // The commands behind the second line are the child processes that the others start and measure.
 var commands = []command{
 	{"drain", drainCommand}, {"memory", memoryCommand}, {"skip", skipCommand}, {"decode", decodeCommand}, {"exactly-once", exactlyOnceCommand}, {"serve", serveCommand},
-	{"baseline", baselineCommand}, {"read", readCommand},
+	{"baseline", baselineCommand}, {"read", readCommand}, {"produce", produceCommand},
 }
 
 func main() {

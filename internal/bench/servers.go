@@ -24,6 +24,9 @@ type servers struct {
 	mysql *sandbox.MySQL // nil when another process keeps them
 	kafka *sandbox.Kafka
 	dir   string
+
+	records string // topic with all records of the backlog, for the limit of publishing
+	history string // topic with the columns that Debezium knows
 }
 
 // State names running servers and the backlog on them.
@@ -105,14 +108,22 @@ func (s *servers) open() (*sql.DB, error) {
 	return db, nil
 }
 
-// backlog creates the tables and writes the workload; Start is the position before it.
-func (s *servers) backlog(ctx context.Context, w workload) error {
+// backlog creates the tables and writes the workload; Start is the position before it. With debezium set, Debezium can start there too.
+func (s *servers) backlog(ctx context.Context, w workload, debezium bool) error {
 	db, err := s.open()
 	if err != nil {
 		return err
 	}
 	defer db.Close()
 	if err := createTables(ctx, db); err != nil {
+		return err
+	}
+	if debezium {
+		if err := s.storeDebeziumStart(ctx); err != nil {
+			return err
+		}
+	}
+	if _, err := db.ExecContext(ctx, "FLUSH BINARY LOGS"); err != nil { // the search for the start passes over no other backlog
 		return err
 	}
 	if s.Start, err = executed(ctx, db); err != nil {

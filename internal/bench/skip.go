@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -166,19 +164,18 @@ func (b skipBench) readOnce(ctx context.Context, stream skipStream, how string, 
 	if err != nil {
 		return r, err
 	}
-	var printed bytes.Buffer
 	args := []string{"read", "-how", how, "-mysql", b.MySQL, "-start", b.Start, "-transactions", strconv.Itoa(stream.transactions), "-dir", b.dir}
 	if b.profiles != "" {
 		args = append(args, "-cpuprofile", filepath.Join(b.profiles, fmt.Sprintf("%s-%d-%d.pprof", how, stream.transactions, round)))
 	}
-	c, err := startChild(ctx, how, b.Pids, nil, &printed, self, args...)
+	c, err := startPrinting(ctx, how, b.Pids, self, args...)
 	if err != nil {
 		return r, err
 	}
 	if r.usage, err = c.wait(); err != nil {
 		return r, err
 	}
-	r.Seconds, err = strconv.ParseFloat(strings.TrimSpace(printed.String()), 64)
+	r.Seconds, err = c.seconds()
 	return r, err
 }
 

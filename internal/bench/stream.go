@@ -122,7 +122,7 @@ func countPackets(ctx context.Context, address string, set *gtid.Set, transactio
 		if head[4] != 0 {
 			return 0, fmt.Errorf("the server ended the stream with a packet of status %#x", head[4])
 		}
-		if event.Type(head[packetHead+4]) == event.TypeXID {
+		if t := event.Type(head[packetHead+4]); t == event.TypeXID || t == event.TypeTransactionPayload {
 			seen++
 		}
 		if crc {

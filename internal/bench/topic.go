@@ -12,10 +12,7 @@ import (
 	"outbox-relay/relay/relaytest"
 )
 
-const (
-	partitions = 4
-	watchEvery = 10 * time.Millisecond
-)
+const watchEvery = 10 * time.Millisecond
 
 func kafkaConfig() *sarama.Config {
 	c := sarama.NewConfig()
@@ -26,13 +23,13 @@ func kafkaConfig() *sarama.Config {
 }
 
 // createTopic creates an empty topic of one contestant's round.
-func (s *servers) createTopic(name string) error {
+func (s *servers) createTopic(name string, partitions int) error {
 	admin, err := sarama.NewClusterAdmin(s.Brokers, kafkaConfig())
 	if err != nil {
 		return fmt.Errorf("connecting to Kafka: %w", err)
 	}
 	defer admin.Close()
-	if err := admin.CreateTopic(name, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false); err != nil {
+	if err := admin.CreateTopic(name, &sarama.TopicDetail{NumPartitions: int32(partitions), ReplicationFactor: 1}, false); err != nil {
 		return fmt.Errorf("creating topic %s: %w", name, err)
 	}
 	// The broker answers a moment before it knows the topic.
@@ -67,9 +64,11 @@ func (s *servers) deleteTopic(name string) error {
 
 // progress is what a topic showed to a consumer, as time since the start of the process that fills it.
 type progress struct {
-	First   time.Duration // first record
-	Last    time.Duration // last record
-	samples []sample
+	First    time.Duration // first record
+	Last     time.Duration // last record
+	CPUFirst time.Duration // processor time of the process when the first record was seen, in ticks
+	CPULast  time.Duration // the same at the last record
+	samples  []sample
 }
 
 type sample struct {
@@ -79,13 +78,14 @@ type sample struct {
 
 // watcher looks at a topic that is being filled, over a connection of its own to the only broker.
 type watcher struct {
-	broker *sarama.Broker
-	topic  string
+	broker     *sarama.Broker
+	topic      string
+	partitions int32
 }
 
 // newWatcher connects and waits until the topic can be read, so that the watching itself starts at once.
-func newWatcher(ctx context.Context, s *servers, topic string) (*watcher, error) {
-	w := &watcher{broker: sarama.NewBroker(s.Brokers[0]), topic: topic}
+func newWatcher(ctx context.Context, s *servers, topic string, partitions int) (*watcher, error) {
+	w := &watcher{broker: sarama.NewBroker(s.Brokers[0]), topic: topic, partitions: int32(partitions)}
 	if err := w.broker.Open(kafkaConfig()); err != nil {
 		return nil, err
 	}
@@ -103,16 +103,16 @@ func newWatcher(ctx context.Context, s *servers, topic string) (*watcher, error)
 
 // watch returns once all rows are visible, or done is closed and nothing more can come. The first record is awaited by a fetch that the
 // broker holds back until there is one; later only offsets are asked for, which costs next to nothing.
-func (w *watcher) watch(start time.Time, rows int64, done <-chan struct{}) (progress, error) {
+func (w *watcher) watch(c *child, rows int64) (progress, error) {
 	var p progress
 	for {
-		ended := isClosed(done)
+		ended := isClosed(c.done)
 		some, err := w.awaitSome()
 		if err != nil {
 			return p, err
 		}
 		if some {
-			p.First = time.Since(start)
+			p.First, p.CPUFirst = time.Since(c.start), c.used()
 			break
 		}
 		if ended {
@@ -120,16 +120,17 @@ func (w *watcher) watch(start time.Time, rows int64, done <-chan struct{}) (prog
 		}
 	}
 	for {
-		ended := isClosed(done)
+		ended := isClosed(c.done)
 		n, err := w.records()
 		if err != nil {
 			return p, err
 		}
 		if len(p.samples) == 0 || p.samples[len(p.samples)-1].records != n {
-			p.Last = time.Since(start)
+			p.Last = time.Since(c.start)
 			p.samples = append(p.samples, sample{p.Last, n})
 		}
 		if n >= rows || ended {
+			p.CPULast = c.used()
 			return p, nil
 		}
 		time.Sleep(watchEvery)
@@ -148,14 +149,14 @@ func isClosed(c <-chan struct{}) bool {
 // awaitSome blocks until a record is visible, or for a moment.
 func (w *watcher) awaitSome() (bool, error) {
 	r := &sarama.FetchRequest{Version: 11, MaxWaitTime: 200, MinBytes: 1, MaxBytes: 1, SessionEpoch: -1}
-	for p := range int32(partitions) {
+	for p := range w.partitions {
 		r.AddBlock(w.topic, p, 0, 1, -1)
 	}
 	answer, err := w.broker.Fetch(r)
 	if err != nil {
 		return false, fmt.Errorf("fetching from %s: %w", w.topic, err)
 	}
-	for p := range int32(partitions) {
+	for p := range w.partitions {
 		if b := answer.GetBlock(w.topic, p); b != nil && b.HighWaterMarkOffset > 0 {
 			return true, nil
 		}
@@ -166,7 +167,7 @@ func (w *watcher) awaitSome() (bool, error) {
 // records sums the high watermarks of the partitions.
 func (w *watcher) records() (int64, error) {
 	r := &sarama.OffsetRequest{Version: 1}
-	for p := range int32(partitions) {
+	for p := range w.partitions {
 		r.AddBlock(w.topic, p, sarama.OffsetNewest, 1)
 	}
 	answer, err := w.broker.GetAvailableOffsets(r)
@@ -174,7 +175,7 @@ func (w *watcher) records() (int64, error) {
 		return 0, fmt.Errorf("asking for the offsets of %s: %w", w.topic, err)
 	}
 	var n int64
-	for p := range int32(partitions) {
+	for p := range w.partitions {
 		b := answer.GetBlock(w.topic, p)
 		if b == nil {
 			return 0, fmt.Errorf("no offset of %s[%d]", w.topic, p)

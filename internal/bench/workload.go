@@ -33,34 +33,54 @@ const (
 
 // workload says what a backlog is made of.
 type workload struct {
-	Name    string
-	Rows    int // outbox rows
-	PerTx   int // outbox rows of a transaction
-	Foreign int // foreign rows of a transaction
-	JSON    int // bytes of a payload, about
+	Name       string
+	Rows       int  // outbox rows
+	PerTx      int  // outbox rows of a transaction
+	Foreign    int  // foreign rows of a transaction
+	JSON       int  // bytes of a payload, about
+	OneKey     bool // all rows have the same key, and with it the same partition
+	Partitions int  // of the topic
+	Compressed bool // transactions are compressed in the binlog
 }
 
 var workloads = []workload{
-	{Name: "mixed", Rows: 300_000, PerTx: 10, Foreign: 10, JSON: 290},
-	{Name: "single", Rows: 60_000, PerTx: 1, JSON: 290},
-	{Name: "large", Rows: 20_000, PerTx: 10, JSON: 10_000},
-	{Name: "sparse", Rows: 10_000, PerTx: 1, Foreign: 100, JSON: 290},
+	{Name: "mixed", Rows: 300_000, PerTx: 10, Foreign: 10, JSON: 290, Partitions: 4},
+	{Name: "single", Rows: 120_000, PerTx: 1, JSON: 290, Partitions: 4},
+	{Name: "sparse", Rows: 10_000, PerTx: 1, Foreign: 100, JSON: 290, Partitions: 4},
+	{Name: "large", Rows: 20_000, PerTx: 10, JSON: 10_000, Partitions: 4},
+	{Name: "small", Rows: 300_000, PerTx: 10, Foreign: 10, JSON: 100, Partitions: 4},
+	{Name: "one-key", Rows: 200_000, PerTx: 10, Foreign: 10, JSON: 290, OneKey: true, Partitions: 4},
+	{Name: "partitions", Rows: 200_000, PerTx: 10, Foreign: 10, JSON: 290, Partitions: 64},
+	{Name: "compressed", Rows: 200_000, PerTx: 10, Foreign: 10, JSON: 290, Partitions: 4, Compressed: true},
 }
 
 func workloadNamed(name string) (workload, error) {
-	var names []string
 	for _, w := range workloads {
 		if w.Name == name {
 			return w, nil
 		}
+	}
+	return workload{}, fmt.Errorf("no workload %q: one of %s", name, workloadNames())
+}
+
+func workloadNames() string {
+	var names []string
+	for _, w := range workloads {
 		names = append(names, w.Name)
 	}
-	return workload{}, fmt.Errorf("no workload %q: one of %s", name, strings.Join(names, ", "))
+	return strings.Join(names, ", ")
 }
 
 func (w workload) String() string {
-	return fmt.Sprintf("%s: %d outbox rows of about %d bytes of JSON in %d transactions of %d outbox and %d foreign rows",
-		w.Name, w.Rows, w.JSON, w.transactions(), w.PerTx, w.Foreign)
+	compressed, keys := "", ""
+	if w.Compressed {
+		compressed = " compressed"
+	}
+	if w.OneKey {
+		keys = " of one key"
+	}
+	return fmt.Sprintf("%s: %d outbox rows%s of about %d bytes of JSON in %d%s transactions of %d outbox and %d foreign rows, %d partitions",
+		w.Name, w.Rows, keys, w.JSON, w.transactions(), compressed, w.PerTx, w.Foreign, w.Partitions)
 }
 
 func (w workload) transactions() int { return (w.Rows + w.PerTx - 1) / w.PerTx }
@@ -113,6 +133,9 @@ func (w workload) write(ctx context.Context, open func() (*sql.DB, error)) error
 // transaction gives transaction n as one text of several statements.
 func (w workload) transaction(n int) string {
 	var b strings.Builder
+	if w.Compressed {
+		b.WriteString("SET SESSION binlog_transaction_compression = ON;")
+	}
 	b.WriteString("BEGIN;")
 	if w.Foreign > 0 {
 		b.WriteString(w.foreignInsert(n) + ";")
@@ -123,7 +146,11 @@ func (w workload) transaction(n int) string {
 		if i > first {
 			b.WriteByte(',')
 		}
-		fmt.Fprintf(&b, "('%s',%d,'OrderCreated','", aggregateType, i*7919%aggregates)
+		key := i * 7919 % aggregates
+		if w.OneKey {
+			key = 0
+		}
+		fmt.Fprintf(&b, "('%s',%d,'OrderCreated','", aggregateType, key)
 		writeJSON(&b, i, w.JSON)
 		fmt.Fprintf(&b, "','order-created-%08d')", i)
 	}
@@ -145,8 +172,13 @@ func (w workload) foreignInsert(n int) string {
 	return b.String()
 }
 
-// writeJSON writes an order of about size bytes, with what such documents have: nested objects, arrays, numbers of all kinds, texts beyond ASCII.
+// writeJSON writes an order of about size bytes (100, or 200 and more), with what such documents have: nested objects, arrays, numbers of all kinds, texts beyond ASCII.
 func writeJSON(b *strings.Builder, n, size int) {
+	const least = 200 // of the document below
+	if size < least {
+		fmt.Fprintf(b, `{"orderId": %08d, "state": "created", "total": %d.%02d, "vip": %t, "name": "Zoë", "note": null}`, 10_000_000+n, n%900+100, n%90+10, n%7 == 0)
+		return
+	}
 	start := b.Len()
 	fmt.Fprintf(b, `{"orderId": %d, "customer": {"id": %d, "name": "Zoë Müller %d", "vip": %t}, "currency": "EUR", "total": %d.%02d, "discount": null, "note": "line one, line two", "lines": [`,
 		n, n*31%100_000, n%1000, n%7 == 0, n%900+1, n%100)

@@ -17,6 +17,12 @@ import (
 // KafkaVersion is the version of the brokers that StartKafka starts.
 const KafkaVersion = "4.3.1"
 
+// The library that Kafka logs with.
+const (
+	logging        = "org.apache.logging.log4j"
+	loggingVersion = "2.25.3"
+)
+
 const kafkaLogging = `status=warn
 appender.console.type=Console
 appender.console.name=C
@@ -52,8 +58,8 @@ func findKafka(ctx context.Context, say func(string)) (*kafkaProgram, error) {
 			artifact{group: "org.apache.kafka", id: "kafka_2.13", version: KafkaVersion},
 			artifact{group: "org.apache.kafka", id: "kafka-tools", version: KafkaVersion},
 			// Without log4j on the class path the broker does not even start.
-			artifact{group: "org.apache.logging.log4j", id: "log4j-core", version: "2.25.3"},
-			artifact{group: "org.apache.logging.log4j", id: "log4j-slf4j-impl", version: "2.25.3"})
+			artifact{group: logging, id: "log4j-core", version: loggingVersion},
+			artifact{group: logging, id: "log4j-slf4j-impl", version: loggingVersion})
 		if err != nil {
 			return err
 		}
