@@ -247,6 +247,9 @@ func (r *Relay) act(ctx context.Context) (err error) {
 
 // before waits before a session begins again from the store.
 func (r *Relay) before(ctx context.Context, again *startOver) error {
+	r.mu.Lock()
+	r.halt = nil
+	r.mu.Unlock()
 	if again.committed {
 		r.lost = 0
 	}

@@ -42,6 +42,7 @@ type session struct {
 	endOnce sync.Once
 	cause   error // why the session ends: *HaltError, errTakenOver or an error of a part
 	ended   chan struct{}
+	refused chan *startOver // of a row that keeps the window from being committed; room for one
 
 	saveMu     sync.Mutex // one save at a time
 	generation uint64     // of the tracker's position that is stored
@@ -107,7 +108,7 @@ func (s *session) begin(ctx context.Context) error {
 
 // load reads the checkpoint or makes the first one. The first position is stored before anything is read from it.
 func (s *session) load(ctx context.Context) error {
-	s.room, s.ended = make(chan struct{}, 1), make(chan struct{})
+	s.room, s.ended, s.refused = make(chan struct{}, 1), make(chan struct{}), make(chan *startOver, 1)
 	c, err := s.store.Load(ctx)
 	switch {
 	case errors.Is(err, checkpoint.ErrNotFound):
@@ -287,11 +288,16 @@ func (s *session) judge(p *Poison, rec *router.Record) (instead *router.Record, 
 
 func (s *session) poisoned(p *Poison) {
 	p.locate()
-	if s.windows != nil { // records behind it are in the same window
-		s.end(&startOver{poison: &knownPoison{p, rowOf(p)}, committed: s.windows.anything()})
+	if s.windows == nil || p.GTID == "" { // no row: another session would come no further
+		s.end(&HaltError{Poison: p})
 		return
 	}
-	s.end(&HaltError{Poison: p})
+	again := &startOver{poison: &knownPoison{p, rowOf(p)}, committed: s.windows.anything()} // records behind it are in the same window
+	s.end(again)
+	select {
+	case s.refused <- again: // for a session that stands
+	default:
+	}
 }
 
 // drain waits until everything handed over is acknowledged, or ctx ends.
@@ -303,6 +309,23 @@ func (s *session) drain(ctx context.Context) {
 	}
 	if err := drain(ctx); err != nil && !s.hasEnded() {
 		s.log.Warn("stopping with records unacknowledged: they are published again after the restart", "records", s.sink.Stats().Records)
+	}
+}
+
+// drainUnlessRefused drains a session that stands. A row before the cause may be refused meanwhile: its window can only be committed by a session that
+// stands before that row.
+func (s *session) drainUnlessRefused(ctx context.Context) *startOver {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	drained := make(chan struct{})
+	go func() { defer close(drained); s.drain(ctx) }() // ends with ctx
+	select {
+	case again := <-s.refused:
+		cancel()
+		<-drained
+		return again
+	case <-drained:
+		return nil
 	}
 }
 
@@ -354,7 +377,9 @@ func (s *session) stand(ctx, work context.Context, h *HaltError) error {
 		wait, cancel = context.WithTimeout(work, s.o.DrainTimeout)
 		defer cancel()
 	}
-	s.drain(wait)
+	if again := s.drainUnlessRefused(wait); again != nil {
+		return again
+	}
 	if s.o.ExitOnHalt {
 		return errors.Join(h, s.lastSave())
 	}

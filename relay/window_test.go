@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"outbox-relay/binlog"
 	"outbox-relay/binlog/gtid"
 	"outbox-relay/checkpoint"
 	"outbox-relay/relay"
@@ -233,5 +234,48 @@ func TestBegunTransactionsHoldForTheirTablesOnly(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "start once with these tables") || !strings.Contains(err.Error(), "app.more") {
 			t.Errorf("got %v", err)
 		}
+	})
+}
+
+// Under a halt everything before the row is committed. A row that is refused while the relay stands already, for a cause behind it, is in the window that
+// the halt has to commit: without another start the window would wait for it for ever.
+func TestARowThatIsRefusedWhileTheRelayStandsStartsOver(t *testing.T) {
+	for name, exit := range map[string]bool{"waiting": false, "exiting": true} {
+		t.Run(name, func(t *testing.T) {
+			scenario(t, func(t *testing.T, g *rig) {
+				l := transactional(g)
+				g.options.ExitOnHalt = exit
+				l.held = make(chan struct{}) // the refused row keeps the window from being committed
+				g.start()
+				g.source.foreign(t, 11, true)
+				g.source.fails(&binlog.SourceError{Reason: binlog.ReasonPurged, Detail: "purged"})
+				if s := g.relay.Status(); s.HaltReason != string(binlog.ReasonPurged) {
+					t.Errorf("the halt is %q", s.Halted)
+				}
+				l.hooks.Poisoned(&relay.Poison{Reason: "too_large", Position: uuid + ":11#0"})
+				l.mu.Lock()
+				l.held = nil
+				l.mu.Unlock()
+				after(interval)
+				if s := g.relay.Status(); l.opened != 2 || s.Halted != "" {
+					t.Errorf("%d sessions, want 2; the halt is %q", l.opened, s.Halted)
+				}
+				g.mustStop()
+			})
+		})
+	}
+}
+
+// A halt that no row is the cause of, such as more parked keys than may be, stands at once: no other session would get further.
+func TestAHaltWithoutARowStandsUnderExactlyOnce(t *testing.T) {
+	scenario(t, func(t *testing.T, g *rig) {
+		l := transactional(g)
+		g.start()
+		l.hooks.Poisoned(&relay.Poison{Reason: "parked", Topic: "dead", Err: errors.New("too many keys")})
+		after(100 * interval)
+		if s := g.relay.Status(); l.opened != 1 || !strings.Contains(s.Halted, "rows can not be published (parked)") {
+			t.Errorf("%d sessions, the halt is %q", l.opened, s.Halted)
+		}
+		g.mustStop()
 	})
 }
