@@ -137,6 +137,8 @@ func (r *Relay) standAside(ctx context.Context, h *HaltError) error {
 var (
 	// ErrActive is returned when another relay of this name is active and the relay may not stand by.
 	ErrActive = errors.New("another relay of this name is active")
+	// ErrTables is returned when the tables may not be changed now.
+	ErrTables = errors.New("the tables cannot be changed yet")
 	// errTakenOver ends a session whose activity another instance has taken.
 	errTakenOver = errors.New("another instance of this relay has taken over")
 )

@@ -231,7 +231,7 @@ func TestBegunTransactionsHoldForTheirTablesOnly(t *testing.T) {
 		g.place.stored = &checkpoint.Checkpoint{Name: "orders", GTIDSet: new(gtid.Set), Tables: []string{"app.outbox_events", "app.more"}, Begun: []checkpoint.Begun{{GTID: uuid + ":12", Rows: 7}}}
 		g.start()
 		err := <-g.done
-		if err == nil || !strings.Contains(err.Error(), "start once with these tables") || !strings.Contains(err.Error(), "app.more") {
+		if !errors.Is(err, relay.ErrTables) || !strings.Contains(err.Error(), "start once with these tables") || !strings.Contains(err.Error(), "app.more") {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -65,7 +65,7 @@ func exitCode(err error) int {
 		return exitActive
 	case errors.As(err, &usage):
 		return exitUsage
-	case errors.As(err, &faults), errors.As(err, &rules), errors.As(err, &conf):
+	case errors.As(err, &faults), errors.As(err, &rules), errors.As(err, &conf), errors.Is(err, relay.ErrTables):
 		return exitConfiguration
 	}
 	return exitFailure

@@ -12,6 +12,8 @@ import (
 
 	"github.com/go-mysql-org/go-mysql/mysql"
 
+	"outbox-relay/binlog/gtid"
+	"outbox-relay/checkpoint"
 	"outbox-relay/internal/sandbox"
 )
 
@@ -425,4 +427,16 @@ func TestAForeignCheckpointIsNamed(t *testing.T) {
 	if _, err := os.Stat(s.checkpoint()); err != nil {
 		t.Error(err)
 	}
+}
+
+func TestTablesChangedInsideATransactionAreAFaultOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	m := sandbox.SharedMySQL(t)
+	s := newSite(t, rules(m.Addr(), nothingListens, m.NewDatabase(t)+".o", ", from: latest"))
+	content, err := checkpoint.Marshal(&checkpoint.Checkpoint{Name: "named", GTIDSet: new(gtid.Set), Tables: []string{"app.before"}, Begun: []checkpoint.Begun{{GTID: "0a000000-0000-0000-0000-000000000001:6", Rows: 7}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write("relay.checkpoint", string(content))
+	fault{code: 78, sets: []string{"name=named"}, want: []string{"the tables cannot be changed yet: the checkpoint is inside transaction 0a0", "in the tables app.before; start once with these tables"}}.expect(t, s)
 }
