@@ -238,7 +238,8 @@ func (r *Reader) Close() error {
 
 // Next returns the next step. It blocks until there is one, reconnecting for ever; it returns when ctx ends (within moments, also on a
 // frozen server), with ErrFenced, with a *SourceError, which time cannot heal, from the stream or from every address in a row, or with a lasting *ConnectError
-// if every address gave one before the first connect. All calls share one ctx: the connection that a call makes ends with its ctx.
+// if every address gave one before the first connect. The connection that a call makes ends with its ctx: calls share one. After its
+// end, a call with that ctx closes the connection at once, and one with another ctx connects again and goes on.
 func (r *Reader) Next(ctx context.Context) (*Transaction, error) {
 	r.ctx = ctx
 	r.tx.rows.stop()
@@ -248,6 +249,10 @@ func (r *Reader) Next(ctx context.Context) (*Transaction, error) {
 	}
 	if !r.group.open {
 		r.group.rows.reset() // the rows of the last step
+	}
+	if ctx.Err() != nil {
+		r.disconnect(nil)
+		return nil, ctx.Err()
 	}
 	for {
 		if r.pk == nil {

@@ -41,6 +41,9 @@ type Checkpoint struct {
 	// binlog does not name them. JSON of the reader's own, kept in value,
 	// not in form; may be empty.
 	Columns json.RawMessage
+	// Paused is since when publishing is paused on a person's word, stored in
+	// UTC; zero while it is not. A restart stays paused.
+	Paused time.Time
 	// FencingToken grows with each relay instance that takes over.
 	FencingToken uint64
 	// Instance identifies the relay instance that saved.

@@ -15,8 +15,9 @@ import (
 
 // Version is the newest version of the encoding. A new field or a new meaning
 // needs a new one: an older relay must refuse what it would drop. Version 2 has
-// begun transactions; a checkpoint without any is written as version 1.
-const Version = 2
+// begun transactions, version 3 a pause; a checkpoint is written as the oldest
+// version that can say what it holds.
+const Version = 3
 
 // format tells a checkpoint from any other JSON.
 const format = "outbox-relay checkpoint"
@@ -40,6 +41,7 @@ type content struct {
 	BinlogPosition uint64          `json:"binlog_position"`
 	Tables         []string        `json:"tables"`
 	Columns        json.RawMessage `json:"columns,omitempty"`
+	Paused         time.Time       `json:"paused,omitzero"`
 	FencingToken   uint64          `json:"fencing_token"`
 	Instance       string          `json:"instance"`
 	Time           time.Time       `json:"time"`
@@ -63,8 +65,11 @@ func Marshal(c *Checkpoint) ([]byte, error) {
 			return nil, invalid(fmt.Sprintf("%d rows of the transaction %q are done", b.Rows, b.GTID))
 		}
 	}
+	if !c.Paused.IsZero() {
+		version = 3
+	}
 	in := content(*c)
-	in.Time = c.Time.UTC()
+	in.Time, in.Paused = c.Time.UTC(), c.Paused.UTC()
 	compact, err := json.Marshal(in)
 	if err != nil {
 		return nil, invalid(err.Error())

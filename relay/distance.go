@@ -40,7 +40,7 @@ func (s *session) distance(ctx context.Context) (float64, bool) {
 	file, pos := s.saved.file, s.saved.pos
 	s.saved.mu.Unlock()
 	src := s.source.Status()
-	if file == "" || !src.Connected {
+	if file == "" || !src.Connected && s.pausing.paused().IsZero() || src.Address == "" { // a pause is when a purge comes nearer
 		return 0, false
 	}
 	d, err := s.o.Distance(ctx, src.Address, file, pos)

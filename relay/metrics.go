@@ -56,6 +56,7 @@ func newMetrics(r *Relay, reg prometheus.Registerer) *metrics {
 		gauge("parked_keys", "Keys whose records become dead letters until theirs are published again.", nil, func(s Status) float64 { return float64(s.Sink.ParkedKeys) }),
 		gauge("role", "The role of this instance: 1 for the one held.", prometheus.Labels{"role": string(RoleActive)}, func(s Status) float64 { return flag(s.Role == RoleActive) }),
 		gauge("role", "The role of this instance: 1 for the one held.", prometheus.Labels{"role": string(RoleStandby)}, func(s Status) float64 { return flag(s.Role == RoleStandby) }),
+		gauge("paused", "1 while publishing is paused on a person's word.", nil, func(s Status) float64 { return flag(!s.PausedSince.IsZero()) }),
 		gauge("ready", "1 while /readyz answers 200.", nil, func(s Status) float64 { return flag(s.Ready) }),
 		&haltedCollector{r},
 	)

@@ -17,19 +17,41 @@ import (
 // errCaughtUp ends the pump under UntilCaughtUp.
 var errCaughtUp = errors.New("caught up")
 
-// pump reads, routes and hands over until read ends or something stops it. A transaction that was begun is handed over as a whole, also after
+// pump reads, routes and hands over until read ends or something stops it, stretch by stretch between pauses. A transaction that was begun is handed over as a whole, also after
 // read has ended, so that a stop leaves no half of it in Kafka; work bounds that.
 func (s *session) pump(read, work context.Context) error {
 	p := pump{session: s, bindings: map[*event.Table]*router.Binding{}}
 	for {
-		tx, err := s.source.Next(read)
+		err := p.stretch(read, work)
+		switch {
+		case errors.Is(err, errCaughtUp):
+			return nil
+		case !errors.Is(err, errPaused):
+			return err
+		}
+		s.sink.Flush()
+		s.log.Info("paused: the connection to the source is closed until outbox-relay resume", "since", s.pausing.paused())
+		if err := s.pausing.wait(read); err != nil {
+			return err
+		}
+		s.log.Info("publishing goes on after a pause")
+	}
+}
+
+// stretch moves rows until a pause, of which the error is errPaused. The source has closed its connection then, so that a pause of days holds nothing
+// anywhere.
+func (p *pump) stretch(read, work context.Context) error {
+	stretch, end := p.pausing.stretch(read)
+	defer end()
+	for {
+		tx, err := p.source.Next(stretch)
 		if err != nil {
+			if errors.Is(err, context.Canceled) && errors.Is(context.Cause(stretch), errPaused) {
+				return errPaused
+			}
 			return p.sourceError(err)
 		}
 		if err := p.step(read, work, tx); err != nil {
-			if errors.Is(err, errCaughtUp) {
-				return nil
-			}
 			return err
 		}
 	}

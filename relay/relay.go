@@ -151,6 +151,8 @@ type Relay struct {
 	started time.Time
 	lastErr error
 	waiting bool // for the store, which another process has
+
+	pausing pausing
 }
 
 // Role is what an instance does.
@@ -230,6 +232,7 @@ func (r *Relay) act(ctx context.Context) (err error) {
 		return stopped(ctx, err)
 	}
 	r.known, r.lost = nil, 0
+	defer r.pausing.inactive()
 	for {
 		err := r.runSession(ctx, store)
 		var again *startOver

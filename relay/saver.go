@@ -42,7 +42,7 @@ func (s *session) save(ctx context.Context, force bool) error {
 	if err != nil {
 		return err
 	}
-	unchanged := p.Generation == s.generation && bytes.Equal(columns, s.columns)
+	unchanged := p.Generation == s.generation && bytes.Equal(columns, s.columns) && s.saved.paused.Equal(s.pausing.paused())
 	if unchanged && !force && !s.staleOwn(p.Set) {
 		s.saved.mu.Lock()
 		s.saved.at = time.Now()
@@ -60,7 +60,7 @@ func (s *session) save(ctx context.Context, force bool) error {
 // checkpoint makes what is stored at a position.
 func (s *session) checkpoint(p checkpoint.Position, columns json.RawMessage) *checkpoint.Checkpoint {
 	c := &checkpoint.Checkpoint{
-		Name: s.o.Name, GTIDSet: p.Set, Tables: s.o.Tables, FencingToken: s.token, Instance: s.o.Instance, Time: time.Now(), Columns: columns,
+		Name: s.o.Name, GTIDSet: p.Set, Tables: s.o.Tables, Paused: s.pausing.paused(), FencingToken: s.token, Instance: s.o.Instance, Time: time.Now(), Columns: columns,
 		BinlogFile: p.BinlogFile, BinlogPosition: p.BinlogPosition,
 	}
 	if p.Done {
@@ -90,6 +90,8 @@ func (s *session) stored(p checkpoint.Position, c *checkpoint.Checkpoint, err er
 	s.saved.changed = time.Now()
 	s.saved.set, s.saved.at, s.saved.file, s.saved.pos, s.saved.server = p.Set, time.Now(), c.BinlogFile, c.BinlogPosition, c.SourceUUID
 	s.generation, s.columns = p.Generation, c.Columns
+	s.saved.paused = c.Paused
+	s.pausing.saved(c.Paused)
 	s.metrics.saves.Inc()
 	return nil
 }

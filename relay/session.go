@@ -67,6 +67,7 @@ type savedState struct {
 	file    string
 	pos     uint64
 	server  string // that file and pos belong to
+	paused  time.Time
 	err     error
 	failed  int
 }
@@ -137,6 +138,7 @@ func (s *session) load(ctx context.Context) error {
 		return err
 	}
 	s.token, s.columns = c.FencingToken+1, c.Columns
+	s.pausing.loaded(c.Paused)
 	s.tracker = checkpoint.NewTracker(c.GTIDSet)
 	s.tracker.Observe(func(commitMicros int64) {
 		s.metrics.publishSeconds.Observe(float64(max(s.lastAck.Load()-commitMicros, 0)) / 1e6)

@@ -28,6 +28,14 @@ type Status struct {
 	LeaseHeld   bool             `json:"lease_held"`
 	LeaseErr    string           `json:"lease_error,omitempty"`
 	LastAckedAt time.Time        `json:"last_acknowledged_at,omitzero"`
+	PausedSince time.Time        `json:"paused_since,omitzero"` // zero while publishing goes on
+}
+
+// Overview is what a process with several relays says: the body of its /status.
+type Overview struct {
+	Name    string   `json:"name"`
+	Ready   bool     `json:"ready"` // all are
+	Sources []Status `json:"sources"`
 }
 
 // Cause is the kind of reason why a relay is not ready.
@@ -37,6 +45,7 @@ const (
 	CauseStarting   Cause = "starting"
 	CauseLock       Cause = "lock" // the activity lock's server cannot be reached
 	CauseHalted     Cause = "halted"
+	CausePaused     Cause = "paused"
 	CauseSource     Cause = "source"
 	CauseKafka      Cause = "kafka"
 	CauseTopic      Cause = "topic"
@@ -84,6 +93,7 @@ func (r *Relay) Status() Status {
 	st := Status{Name: r.o.Name, Instance: r.o.Instance, Role: r.role, StartedAt: r.started}
 	s, halt, lastErr, waiting := r.session, r.halt, r.lastErr, r.waiting
 	r.mu.Unlock()
+	st.PausedSince = r.pausing.paused()
 	lease := r.o.Lease.State()
 	st.LeaseHeld = lease.Held
 	st.LeaseErr = Sentence(lease.Err)
@@ -117,7 +127,7 @@ func (r *Relay) Status() Status {
 	}
 	s.saved.mu.Unlock()
 	st.LastError = firstOf(st.Halted, st.Checkpoint.Error, st.Source.LastError, st.Sink.LastError, st.LeaseErr)
-	st.Cause, st.Reason = s.unready(now, src, sink, st.Checkpoint, halt)
+	st.Cause, st.Reason = s.unready(now, src, sink, st, halt)
 	st.Ready = st.Reason == ""
 	return st
 }
@@ -162,7 +172,11 @@ func (s *session) lag(now time.Time, src binlog.Status, inFlight bool, oldest, l
 	case max(proof, last) > 0:
 		return since(max(proof, last))
 	}
-	return now.Sub(s.started).Seconds()
+	began := s.started
+	if p := s.pausing.paused(); !p.IsZero() && p.Before(began) {
+		began = p // a restart in a pause
+	}
+	return now.Sub(began).Seconds()
 }
 
 // advised adds what to do to an error of the sink that does not say it itself, behind a semicolon as sentences do.
@@ -174,12 +188,14 @@ func advised(text string) string {
 }
 
 // unready gives the first reason why an active relay is not ready.
-func (s *session) unready(now time.Time, src binlog.Status, sink SinkStats, c CheckpointStatus, halt *HaltError) (Cause, string) {
+func (s *session) unready(now time.Time, src binlog.Status, sink SinkStats, st Status, halt *HaltError) (Cause, string) {
 	patience := 3 * s.o.Heartbeat
 	lastAck := time.UnixMicro(s.lastAck.Load())
 	switch {
 	case halt != nil:
 		return CauseHalted, halt.Error()
+	case !st.PausedSince.IsZero():
+		return CausePaused, fmt.Sprintf("paused since %s; outbox-relay resume goes on", st.PausedSince.Format(time.RFC3339))
 	case !src.Connected && now.Sub(src.Since) > patience:
 		return CauseSource, fmt.Sprintf("no source since %s: %s", src.Since.UTC().Format(time.RFC3339), Sentence(src.LastError))
 	case !src.FailingSince.IsZero() && now.Sub(src.FailingSince) > patience:
@@ -200,8 +216,8 @@ func (s *session) unready(now time.Time, src binlog.Status, sink SinkStats, c Ch
 			reason += ": " + sink.LastError
 		}
 		return CauseStuck, reason
-	case now.Sub(c.SavedAt) > 3*s.o.SaveInterval+time.Second:
-		return CauseCheckpoint, firstOf(c.Error, "the checkpoint was not saved for three intervals")
+	case now.Sub(st.Checkpoint.SavedAt) > 3*s.o.SaveInterval+time.Second:
+		return CauseCheckpoint, firstOf(st.Checkpoint.Error, "the checkpoint was not saved for three intervals")
 	}
 	return "", ""
 }

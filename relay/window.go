@@ -107,7 +107,7 @@ func (w *windows) cut() error {
 	if err != nil {
 		return err
 	}
-	if w.seen == w.taken && p.Generation == w.generation && bytes.Equal(columns, w.columns) {
+	if w.seen == w.taken && p.Generation == w.generation && bytes.Equal(columns, w.columns) && w.saved.paused.Equal(w.pausing.paused()) {
 		w.saved.mu.Lock()
 		w.saved.at = time.Now()
 		w.saved.mu.Unlock()

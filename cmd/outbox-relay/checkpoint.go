@@ -92,6 +92,7 @@ type shownCheckpoint struct {
 	BinlogFile     string    `json:"binlog_file"`
 	BinlogPosition uint64    `json:"binlog_position"`
 	Tables         []string  `json:"tables"`
+	Paused         time.Time `json:"paused,omitzero"`
 	FencingToken   uint64    `json:"fencing_token"`
 	Instance       string    `json:"instance"`
 	Time           time.Time `json:"time"`
@@ -106,7 +107,7 @@ func (a *app) showCheckpoint(cfg *config.Config, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	s := shownCheckpoint{c.Name, placeOf(cfg), c.GTIDSet.String(), c.GTIDSet.Count(), c.SourceUUID, c.BinlogFile, c.BinlogPosition, c.Tables, c.FencingToken, c.Instance, c.Time, c.Begun}
+	s := shownCheckpoint{c.Name, placeOf(cfg), c.GTIDSet.String(), c.GTIDSet.Count(), c.SourceUUID, c.BinlogFile, c.BinlogPosition, c.Tables, c.Paused, c.FencingToken, c.Instance, c.Time, c.Begun}
 	if asJSON {
 		return writeJSON(a.out, s)
 	}
@@ -128,6 +129,9 @@ func printStored(w io.Writer, s *shownCheckpoint, now time.Time) error {
 		line("binlog", "%s:%d of server %s", s.BinlogFile, s.BinlogPosition, s.SourceUUID)
 	}
 	line("tables", "%s", strings.Join(s.Tables, ", "))
+	if !s.Paused.IsZero() {
+		line("paused", "since %s; outbox-relay resume goes on", s.Paused.Format(time.RFC3339))
+	}
 	line("saved", "%s, %s ago, by %s (fencing token %d)", s.Time.Format(time.RFC3339), now.Sub(s.Time).Round(time.Second), s.Instance, s.FencingToken)
 	return t.Flush()
 }
@@ -222,7 +226,7 @@ func (a *app) setCheckpoint(ctx context.Context, cfg *config.Config, s removable
 	case err != nil:
 		return fmt.Errorf("%w; outbox-relay checkpoint reset removes it", err)
 	default:
-		next.Tables, next.SourceUUID = old.Tables, old.SourceUUID
+		next.Tables, next.SourceUUID, next.Paused = old.Tables, old.SourceUUID, old.Paused
 	}
 	next.FencingToken = old.FencingToken + 1 // an instance that was frozen in a save must not undo this
 	if err := s.Save(ctx, next); err != nil {

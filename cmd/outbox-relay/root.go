@@ -53,7 +53,7 @@ then:        outbox-relay check && outbox-relay run`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.PersistentFlags().StringVar(&a.file, "config", "", "configuration file (default ./outbox-relay.yaml, then /etc/outbox-relay/outbox-relay.yaml)")
 	root.PersistentFlags().StringArrayVar(&a.sets, "set", nil, "set one key, as in --set kafka.linger=5ms; may be repeated")
-	root.AddCommand(a.runCommand(), a.checkCommand(), a.statusCommand(), a.checkpointCommand(), a.deadLetterCommand(), a.configCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.checkCommand(), a.statusCommand(), a.pauseCommand(), a.resumeCommand(), a.checkpointCommand(), a.deadLetterCommand(), a.configCommand(), a.versionCommand())
 	err := root.Execute()
 	if errors.Is(err, errReported) {
 		return exitFailure, nil

@@ -79,7 +79,7 @@ func (a *app) run(cfg *config.Config, f runFlags) error {
 	}
 	ctx, cancel := signalContext(log)
 	defer cancel()
-	server, err := httpd.Listen(httpd.Options{Address: cfg.HTTP.Address, Relay: r, Gatherer: reg, Version: version})
+	server, err := httpd.Listen(httpd.Options{Address: cfg.HTTP.Address, Relays: []httpd.Relay{r}, Gatherer: reg, Version: version})
 	if err != nil {
 		return err
 	}

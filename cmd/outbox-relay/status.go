@@ -16,6 +16,7 @@ import (
 
 	"outbox-relay/config"
 	"outbox-relay/relay"
+	"outbox-relay/relay/httpd"
 )
 
 // statusTimeout is how long a relay has to answer: less than a health check of a container waits.
@@ -44,21 +45,14 @@ So it serves as the health check of a container.`,
 }
 
 func (a *app) status(cfg *config.Config, asJSON bool) error {
-	body, err := askStatus(cfg)
+	s, body, err := a.askStatus(cfg)
 	if err != nil {
 		return err
-	}
-	var s relay.Status
-	if err := json.Unmarshal(body, &s); err != nil || s.Name == "" {
-		return fmt.Errorf("what answers at http.address %s is no relay; correct http.address or stop the other program", cfg.HTTP.Address)
-	}
-	if s.Name != cfg.Name {
-		return fmt.Errorf("the relay at http.address %s is called %q and this configuration is of %q; give each relay an http.address of its own", cfg.HTTP.Address, s.Name, cfg.Name)
 	}
 	if asJSON {
 		_, err = a.out.Write(body)
 	} else {
-		err = printStatus(a.out, &s, time.Now())
+		err = printStatus(a.out, s, time.Now())
 	}
 	if err == nil && !s.Ready {
 		return errReported
@@ -66,37 +60,58 @@ func (a *app) status(cfg *config.Config, asJSON bool) error {
 	return err
 }
 
-// askStatus gets the body of /status.
-func askStatus(cfg *config.Config) ([]byte, error) {
-	address, err := reachable(cfg.HTTP.Address)
+// askStatus gets the body of /status of the relay of this configuration, and refuses what is none.
+func (a *app) askStatus(cfg *config.Config) (*relay.Status, []byte, error) {
+	r, err := ask(cfg.HTTP.Address, http.MethodGet, "/status")
+	if err != nil {
+		return nil, nil, err
+	}
+	var s relay.Status
+	if err := json.Unmarshal(r.body, &s); err != nil || r.code != http.StatusOK || s.Name == "" {
+		return nil, nil, fmt.Errorf("what answers at http.address %s is no relay (%s); correct http.address or stop the other program", cfg.HTTP.Address, r.status)
+	}
+	if s.Name != cfg.Name {
+		return nil, nil, fmt.Errorf("the relay at http.address %s is called %q and this configuration is of %q; give each relay an http.address of its own", cfg.HTTP.Address, s.Name, cfg.Name)
+	}
+	return &s, r.body, nil
+}
+
+// answer is what a relay says.
+type answer struct {
+	code   int
+	status string
+	body   []byte
+}
+
+// ask sends a request to the relay that listens on address.
+func ask(address, method, path string) (*answer, error) {
+	at, err := reachable(address)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/status", nil)
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+at+path, nil)
 	if err != nil {
 		return nil, err
 	}
-	client := http.Client{Transport: &http.Transport{}} // no proxy of the environment: the relay is on this machine
+	request.Header.Set(httpd.ControlHeader, "1")
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // no proxy of the environment: the relay is on this machine
 	response, err := client.Do(request)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("no relay runs at http.address %s: nothing listens there; start it with outbox-relay run", cfg.HTTP.Address)
+		return nil, fmt.Errorf("no relay runs at http.address %s: nothing listens there; start it with outbox-relay run", address)
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("the relay at http.address %s does not answer within %s; see its log, and end it if it hangs", cfg.HTTP.Address, statusTimeout)
+		return nil, fmt.Errorf("the relay at http.address %s does not answer within %s; see its log, and end it if it hangs", address, statusTimeout)
 	case err != nil:
-		return nil, fmt.Errorf("the relay at http.address %s cannot be asked: %w; check http.address", cfg.HTTP.Address, err)
+		return nil, fmt.Errorf("the relay at http.address %s cannot be asked: %w; check http.address", address, err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<20))
 	if err != nil {
-		return nil, fmt.Errorf("the answer of the relay at http.address %s breaks off: %w; try again", cfg.HTTP.Address, err)
+		return nil, fmt.Errorf("the answer of the relay at http.address %s breaks off: %w; try again", address, err)
 	}
-	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("what answers at http.address %s is no relay (%s); correct http.address or stop the other program", cfg.HTTP.Address, response.Status)
-	}
-	return body, nil
+	return &answer{response.StatusCode, response.Status, body}, nil
 }
 
 // reachable gives the address at which a server that listens on address can be asked from this machine.
@@ -144,6 +159,8 @@ func printStatus(w io.Writer, s *relay.Status, now time.Time) error {
 			line("source", "connected to %s, which looks for the position in its binlogs", src.Address)
 		case src.Connected:
 			line("source", "connected to %s (%s) for %s", src.Address, src.ServerUUID, ago(now, src.Since))
+		case !s.PausedSince.IsZero():
+			line("source", "not connected: paused for %s", ago(now, s.PausedSince))
 		default:
 			line("source", "not connected for %s", ago(now, src.Since))
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -24,6 +25,7 @@ import (
 	"outbox-relay/checkpoint/kafkastore"
 	"outbox-relay/checkpoint/mysqlstore"
 	"outbox-relay/relay"
+	"outbox-relay/relay/httpd"
 )
 
 // RelayOptions say how to start a relay. The zero value is a plain `run` of the binary that users run.
@@ -191,26 +193,43 @@ var ErrNotYet = errors.New("the relay has not started yet")
 // Status asks the relay for its status.
 func (r *Relay) Status(ctx context.Context) (relay.Status, error) {
 	var st relay.Status
-	log, err := os.ReadFile(r.log)
+	_, body, err := r.ask(ctx, http.MethodGet, "/status")
 	if err != nil {
 		return st, err
+	}
+	return st, json.Unmarshal(body, &st)
+}
+
+// Control posts to a path as outbox-relay pause and resume do, and gives the answer.
+func (r *Relay) Control(ctx context.Context, path string) (code int, text string, err error) {
+	code, body, err := r.ask(ctx, http.MethodPost, path)
+	return code, strings.TrimSpace(string(body)), err
+}
+
+// ask sends a request to the relay's HTTP server.
+func (r *Relay) ask(ctx context.Context, method, path string) (code int, body []byte, err error) {
+	log, err := os.ReadFile(r.log)
+	if err != nil {
+		return 0, nil, err
 	}
 	m := httpAddress.FindSubmatch(log)
 	if m == nil {
-		return st, ErrNotYet
+		return 0, nil, ErrNotYet
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+string(m[1])+"/status", nil)
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+string(m[1])+path, nil)
 	if err != nil {
-		return st, err
+		return 0, nil, err
 	}
+	req.Header.Set(httpd.ControlHeader, "1")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return st, err
+		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	return st, json.NewDecoder(resp.Body).Decode(&st)
+	body, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, body, err
 }
 
 // WaitStatus polls the status, which has no event to wait on, until ok. It fails when the relay ends.

@@ -1,7 +1,9 @@
 package httpd_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -17,12 +19,14 @@ import (
 
 type fixed relay.Status
 
-func (f fixed) Status() relay.Status { return relay.Status(f) }
+func (f fixed) Status() relay.Status                   { return relay.Status(f) }
+func (fixed) Pause(context.Context) (string, error)    { return "paused", nil }
+func (f fixed) Resume(context.Context) (string, error) { return "", errors.New("the disk is full") }
 
 // start serves the status and gives the base URL.
 func start(t *testing.T, s relay.Status) string {
 	t.Helper()
-	server, err := httpd.Listen(httpd.Options{Address: "127.0.0.1:0", Relay: fixed(s), Gatherer: prometheus.NewRegistry(), Version: "v1.2.3"})
+	server, err := httpd.Listen(httpd.Options{Address: "127.0.0.1:0", Relays: []httpd.Relay{fixed(s)}, Gatherer: prometheus.NewRegistry(), Version: "v1.2.3"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,5 +166,65 @@ func TestAPortInUseIsNamed(t *testing.T) {
 	_, err = httpd.Listen(httpd.Options{Address: l.Addr().String()})
 	if err == nil || !strings.Contains(err.Error(), l.Addr().String()+" is in use") || !strings.Contains(err.Error(), "set http.address") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestOnlyProgramsOnThisMachineMayPause(t *testing.T) {
+	t.Parallel()
+	url := start(t, active)
+	post := func(path string, headers ...string) (int, string) {
+		t.Helper()
+		request, err := http.NewRequest(http.MethodPost, url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(headers); i += 2 {
+			request.Header.Set(headers[i], headers[i+1])
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, _ := io.ReadAll(response.Body)
+		return response.StatusCode, string(body)
+	}
+	for _, c := range []struct {
+		path    string
+		headers []string
+		code    int
+		body    string
+	}{
+		{"/pause", []string{httpd.ControlHeader, "1"}, 200, "paused\n"},
+		{"/resume", []string{httpd.ControlHeader, "1"}, 503, "the disk is full\n"},
+		{"/pause", nil, 403, "the header Outbox-Relay-Control: 1 is missing"},
+		{"/pause", []string{httpd.ControlHeader, "1", "Origin", "http://localhost:9733"}, 403, "a browser may not do this (Origin)"},
+		{"/pause", []string{httpd.ControlHeader, "1", "Sec-Fetch-Site", "cross-site"}, 403, "a browser may not do this"},
+		{"/pause", []string{httpd.ControlHeader, "1", "X-Forwarded-For", "10.0.0.7"}, 403, "through a proxy (X-Forwarded-For)"},
+		{"/pause?source=other", []string{httpd.ControlHeader, "1"}, 404, `no source is called "other"; there are orders`},
+		{"/pause?source=orders", []string{httpd.ControlHeader, "1"}, 200, "paused\n"},
+	} {
+		if code, body := post(c.path, c.headers...); code != c.code || !strings.Contains(body, c.body) {
+			t.Errorf("%s %q: got %d %q, want %d %q", c.path, c.headers, code, body, c.code, c.body)
+		}
+	}
+	if response, _ := ask(t, http.MethodGet, url+"/pause"); response.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("GET gives %d", response.StatusCode)
+	}
+}
+
+// A connection from elsewhere needs an address of this machine that is not its own; without one the judgement itself is asked.
+func TestAConnectionFromElsewhereMayNotPause(t *testing.T) {
+	t.Parallel()
+	for from, ok := range map[string]bool{"127.0.0.1:5": true, "[::1]:5": true, "10.0.0.1:5": false, "[fe80::1%eth0]:5": false, "": false} {
+		request, err := http.NewRequest(http.MethodPost, "http://localhost/pause", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.RemoteAddr = from
+		request.Header.Set(httpd.ControlHeader, "1")
+		if err := httpd.Local(request); (err == nil) != ok {
+			t.Errorf("from %q: %v", from, err)
+		}
 	}
 }

@@ -14,7 +14,34 @@ import (
 //go:embed page.html
 var pageText string
 
-var pageTemplate = template.Must(template.New("page").Parse(pageText))
+//go:embed list.html
+var listText string
+
+var (
+	pageTemplate = template.Must(template.New("page").Parse(pageText))
+	listTemplate = template.Must(template.New("list").Parse(listText))
+)
+
+// list is what the template of several relays shows.
+type list struct {
+	relay.Overview
+	Version  string
+	Colour   string
+	Headline string
+}
+
+func newList(v relay.Overview, version string) list {
+	bad := 0
+	for _, s := range v.Sources {
+		if !s.Ready {
+			bad++
+		}
+	}
+	if bad > 0 {
+		return list{v, version, "bad", fmt.Sprintf("%d of %d sources are not ready", bad, len(v.Sources))}
+	}
+	return list{v, version, "good", "Ready"}
+}
 
 // page is what the template shows.
 type page struct {
@@ -41,6 +68,8 @@ func newPage(s relay.Status, version string, now time.Time) page {
 	switch {
 	case s.Halted != "":
 		p.Colour, p.Headline = "bad", "Halted until a person acts"
+	case s.Cause == relay.CausePaused:
+		p.Colour, p.Headline = "idle", "Paused"
 	case !s.Ready:
 		p.Colour, p.Headline = "bad", "Not ready"
 	case p.Active:
@@ -68,9 +97,9 @@ func newPage(s relay.Status, version string, now time.Time) page {
 	return p
 }
 
-func servePage(w http.ResponseWriter, s relay.Status, version string) {
+func servePage(w http.ResponseWriter, t *template.Template, data any) {
 	var b bytes.Buffer
-	if err := pageTemplate.Execute(&b, newPage(s, version, time.Now())); err != nil {
+	if err := t.Execute(&b, data); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}

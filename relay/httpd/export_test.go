@@ -1,0 +1,4 @@
+package httpd
+
+// Local is local.
+var Local = local
