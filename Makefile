@@ -10,6 +10,7 @@ KILLS     ?= 200
 ROUNDS    ?= 20
 MINUTES   ?= 30
 DELIVERY  ?= at-least-once
+STORE     ?= mysql
 TRANSACTIONS ?= 1000
 ROWS      ?= 200000
 DOCUMENTS ?= 100000
@@ -87,6 +88,10 @@ faults: ## Kill, freeze and cut off the servers under load and judge every row [
 .PHONY: chaos
 chaos: ## Disturb three brokers, MySQL, the network and the relay at random under load and judge every row [MINUTES=30 SEED=1 DELIVERY=exactly-once STANDBY=1]
 	$(GO) run ./internal/e2e/cmd/campaign chaos -minutes $(MINUTES) -seed $(SEED) -delivery $(DELIVERY) $(if $(STANDBY),-standby)
+
+.PHONY: handover
+handover: ## Kill, freeze and cut off one of two relays at a time under load and judge every row and role [ROUNDS=100 SEED=1 DELIVERY=exactly-once STORE=kafka]
+	$(GO) run ./internal/e2e/cmd/campaign handover -rounds $(if $(filter file,$(origin ROUNDS)),100,$(ROUNDS)) -seed $(SEED) -delivery $(DELIVERY) -store $(STORE)
 
 .PHONY: letters
 letters: ## Publish 10,000 rows with 100 of each kind of poison under each policy, and again after 20 kills

@@ -137,7 +137,7 @@ func (r *chaosRun) run(ctx context.Context) (*ChaosResult, error) {
 		size = 2
 	}
 	var err error
-	if r.crew, err = newCrew(ctx, r.site, r.o.Build, size, r.o.Seed, fail); err != nil {
+	if r.crew, err = newCrew(ctx, r.site, func(int) RelayOptions { return RelayOptions{Build: r.o.Build} }, size, r.o.Seed, fail); err != nil {
 		return nil, err
 	}
 	if r.load, err = r.site.StartLoad(r.o.Load); err != nil {

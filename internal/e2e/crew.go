@@ -12,12 +12,12 @@ import (
 	status "outbox-relay/relay"
 )
 
-// crew keeps the relay processes of a chaos campaign: one that acts, and one on standby where that is wanted. A relay that ends and was not
+// crew keeps the relay processes of a campaign: one that acts, and one on standby where that is wanted. A relay that ends and was not
 // told to ends the campaign.
 type crew struct {
-	site  *Site
-	build Build
-	fail  context.CancelCauseFunc
+	site    *Site
+	options func(i int) RelayOptions // of each, without Args
+	fail    context.CancelCauseFunc
 
 	mu       sync.Mutex
 	random   *rand.Rand
@@ -27,8 +27,8 @@ type crew struct {
 	stops    int
 }
 
-func newCrew(ctx context.Context, site *Site, build Build, size int, seed uint64, fail context.CancelCauseFunc) (*crew, error) {
-	c := &crew{site: site, build: build, fail: fail, relays: make([]*Relay, size), expected: map[*Relay]bool{}, random: rand.New(rand.NewPCG(seed, 4))}
+func newCrew(ctx context.Context, site *Site, options func(i int) RelayOptions, size int, seed uint64, fail context.CancelCauseFunc) (*crew, error) {
+	c := &crew{site: site, options: options, fail: fail, relays: make([]*Relay, size), expected: map[*Relay]bool{}, random: rand.New(rand.NewPCG(seed, 4))}
 	for i := range c.relays {
 		if err := c.start(ctx, i); err != nil {
 			return nil, err
@@ -56,8 +56,9 @@ func (c *crew) chosen() (args []string) {
 }
 
 func (c *crew) start(ctx context.Context, i int) error {
-	args := c.chosen()
-	r, err := c.site.Start(ctx, RelayOptions{Build: c.build, Args: args})
+	o := c.options(i)
+	o.Args = c.chosen()
+	r, err := c.site.Start(ctx, o)
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,9 @@ type RelayOptions struct {
 	Args []string
 	// Checkpoint is the path of another checkpoint file than the site's.
 	Checkpoint string
+	// Source and Brokers are how this relay reaches the servers; empty means the site's way.
+	Source  string
+	Brokers []string
 }
 
 // Relay is a relay process. Its methods may be called from several goroutines.
@@ -55,6 +58,12 @@ func (s *Site) Start(ctx context.Context, o RelayOptions) (*Relay, error) {
 	if o.Checkpoint == "" {
 		o.Checkpoint = s.CheckpointPath()
 	}
+	if o.Source == "" {
+		o.Source = s.o.Source
+	}
+	if len(o.Brokers) == 0 {
+		o.Brokers = s.o.Kafka.Addrs()
+	}
 	binary, err := s.o.Builder.Binary(ctx, o.Build)
 	if err != nil {
 		return nil, err
@@ -63,7 +72,7 @@ func (s *Site) Start(ctx context.Context, o RelayOptions) (*Relay, error) {
 	defer s.mu.Unlock()
 	number := len(s.relays) + 1
 	config := filepath.Join(s.Dir, fmt.Sprintf("relay-%d.yaml", number))
-	if err := os.WriteFile(config, []byte(s.config(o.Checkpoint)), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(s.config(o)), 0o600); err != nil {
 		return nil, err
 	}
 	r := &Relay{log: filepath.Join(s.Dir, fmt.Sprintf("relay-%d.log", number)), checkpoint: o.Checkpoint, name: s.Name, done: make(chan struct{})}
@@ -75,7 +84,7 @@ func (s *Site) Start(ctx context.Context, o RelayOptions) (*Relay, error) {
 	if len(o.Args) > 0 {
 		fmt.Fprintln(f, "started with", strings.Join(o.Args, " "))
 	}
-	if s.o.ExactlyOnce {
+	if s.o.ExactlyOnce || s.o.KafkaStore {
 		r.brokers = s.o.Kafka.Addrs()
 	}
 	if s.o.MySQLStore {
@@ -100,24 +109,24 @@ func (s *Site) Start(ctx context.Context, o RelayOptions) (*Relay, error) {
 	return r, nil
 }
 
-func (s *Site) config(checkpoint string) string {
+func (s *Site) config(o RelayOptions) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %s\nsource: {address: %q, user: relay, password: relay, start: %q, heartbeat: 1s}\ntables:\n", s.Name, s.o.Source, s.First)
+	fmt.Fprintf(&b, "name: %s\nsource: {address: %q, user: relay, password: relay, start: %q, heartbeat: 1s}\ntables:\n", s.Name, o.Source, s.First)
 	database := s.Database()
 	fmt.Fprintf(&b, "  - {table: %s.orders_outbox, preset: outbox, topic: \"%s.order\", when: {aggregate_type: [order]}}\n", database, s.Name)
 	fmt.Fprintf(&b, "  - {table: %s.orders_outbox, preset: outbox, topic: \"%s.{aggregate_type}\"}\n", database, s.Name)
 	fmt.Fprintf(&b, "  - {table: %s.shipments_outbox, preset: outbox, topic: \"%s.shipment\"}\n", database, s.Name)
 	b.WriteString(strings.ReplaceAll(s.o.Rules, "<database>", database))
-	fmt.Fprintf(&b, "kafka: {brokers: [%s]", `"`+strings.Join(s.o.Kafka.Addrs(), `", "`)+`"`)
+	fmt.Fprintf(&b, "kafka: {brokers: [%s]", `"`+strings.Join(o.Brokers, `", "`)+`"`)
 	if s.o.ExactlyOnce {
 		b.WriteString(", delivery: exactly-once")
 		if s.o.TransactionTimeout > 0 {
 			fmt.Fprintf(&b, ", transaction_timeout: %s", s.o.TransactionTimeout)
 		}
 	}
-	fmt.Fprintf(&b, "}\ncheckpoint: {path: %q", checkpoint)
+	fmt.Fprintf(&b, "}\ncheckpoint: {path: %q", o.Checkpoint)
 	switch {
-	case s.o.ExactlyOnce:
+	case s.o.ExactlyOnce, s.o.KafkaStore:
 		b.WriteString(", store: kafka")
 	case s.o.MySQLStore:
 		b.WriteString(", store: mysql")

@@ -35,6 +35,8 @@ type SiteOptions struct {
 	SaveInterval time.Duration
 	// MySQLStore keeps the checkpoint in a table on the source.
 	MySQLStore bool
+	// KafkaStore keeps the checkpoint in a topic, as ExactlyOnce does in any case.
+	KafkaStore bool
 	// ExactlyOnce publishes in Kafka's transactions, with the checkpoint in Kafka; Consume and Judge then read what is committed.
 	ExactlyOnce bool
 	// TransactionTimeout is kafka.transaction_timeout of an exactly-once relay. 0 means the relay's default of 1 min.

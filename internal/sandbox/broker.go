@@ -21,6 +21,7 @@ type Broker struct {
 	dir     string
 	ports   []port
 	proxy   *Proxy
+	proxies map[string]*Proxy // by names of further listeners
 
 	mu     sync.Mutex
 	extra  map[string]string
@@ -186,6 +187,9 @@ func (b *Broker) close() {
 	if b.proxy != nil {
 		_ = b.proxy.Close()
 	}
+	for _, p := range b.proxies {
+		_ = p.Close()
+	}
 	for _, p := range b.ports {
 		p.release()
 	}
@@ -199,6 +203,25 @@ func (b *Broker) Addr() string { return b.node.advertised }
 
 // Proxy returns the proxy before the broker, nil without KafkaOptions.Proxied.
 func (b *Broker) Proxy() *Proxy { return b.proxy }
+
+// ListenerProxy returns the proxy before one of KafkaOptions.Listeners of the broker, nil where it is not Proxied.
+func (b *Broker) ListenerProxy(name string) *Proxy { return b.proxies[name] }
+
+func (b *Broker) addListener(name, addr string) error {
+	a := listenerAddrs{own: addr, advertised: addr}
+	if b.cluster.options.Listeners[name].Proxied {
+		p, err := NewProxy(addr)
+		if err != nil {
+			return err
+		}
+		if b.proxies == nil {
+			b.proxies = map[string]*Proxy{}
+		}
+		b.proxies[name], a.advertised = p, p.Addr()
+	}
+	b.node.more[name] = a
+	return nil
+}
 
 // DataDir returns the broker's log folder, with a folder for each partition.
 func (b *Broker) DataDir() string { return b.node.data }

@@ -113,9 +113,11 @@ func (k *Kafka) makeBrokers() error {
 			b.ports = append(b.ports, p)
 		}
 		b.node = nodeConfig{id: id, nodes: k.options.Brokers, data: filepath.Join(b.dir, "data"),
-			client: b.ports[0].addr(), advertised: b.ports[0].addr(), internal: b.ports[1].addr(), controller: b.ports[2].addr(), more: map[string]string{}}
+			client: b.ports[0].addr(), advertised: b.ports[0].addr(), internal: b.ports[1].addr(), controller: b.ports[2].addr(), more: map[string]listenerAddrs{}}
 		for i, name := range slices.Sorted(maps.Keys(k.options.Listeners)) {
-			b.node.more[name] = b.ports[3+i].addr()
+			if err := b.addListener(name, b.ports[3+i].addr()); err != nil {
+				return err
+			}
 		}
 		voters = append(voters, fmt.Sprintf("%d@%s", id, b.node.controller))
 		if k.options.Proxied {

@@ -26,8 +26,11 @@ type nodeConfig struct {
 	internal   string
 	controller string
 	voters     string
-	more       map[string]string // addresses of further listeners by name
+	more       map[string]listenerAddrs // of further listeners by name
 }
+
+// listenerAddrs are where a listener listens, and what clients are told: the same, or a proxy.
+type listenerAddrs struct{ own, advertised string }
 
 const defaultProtocols = "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
 
@@ -69,8 +72,8 @@ func (n nodeConfig) properties(extra map[string]string) string {
 		"log.cleaner.dedupe.buffer.size": "2097152",
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.more)) {
-		all["listeners"] += "," + name + "://" + n.more[name]
-		all["advertised.listeners"] += "," + name + "://" + n.more[name]
+		all["listeners"] += "," + name + "://" + n.more[name].own
+		all["advertised.listeners"] += "," + name + "://" + n.more[name].advertised
 	}
 	maps.Copy(all, extra)
 	var b strings.Builder

@@ -28,6 +28,8 @@ type KafkaListener struct {
 	Users map[string]string
 	// Reauthenticate ends a login after so long.
 	Reauthenticate time.Duration
+	// Proxied puts a Proxy of the listener's own before each broker; see Broker.ListenerProxy.
+	Proxied bool
 }
 
 func (l KafkaListener) protocol() string {
@@ -89,11 +91,11 @@ var authorizer = map[string]string{
 	"super.users":           "User:ANONYMOUS",
 }
 
-// ListenerAddrs are the addresses of one of KafkaOptions.Listeners, one of each broker.
+// ListenerAddrs are the addresses of one of KafkaOptions.Listeners that clients are told, one of each broker.
 func (k *Kafka) ListenerAddrs(name string) []string {
 	var addrs []string
 	for _, b := range k.brokers {
-		addrs = append(addrs, b.node.more[name])
+		addrs = append(addrs, b.node.more[name].advertised)
 	}
 	return addrs
 }

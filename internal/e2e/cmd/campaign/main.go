@@ -3,6 +3,7 @@
 //	campaign crash  -kills 200 -seed 1     kill -9 of the relay under load; with -delivery exactly-once no row may come twice
 //	campaign faults -rounds 20 -seed 1     kills and freezes of MySQL and Kafka, cut connections
 //	campaign chaos -minutes 30 -seed 1     all of it at random on three brokers, one or two faults at a time
+//	campaign handover -rounds 100 -seed 1  kills, freezes and cut links of one of two relays at a time
 //	campaign xa -transactions 1000 -seed 1 XA transactions of all shapes, amid ends of the relay and of MySQL
 //
 // It starts its own servers, prints a table of figures at the end, and exits 1 when the promise was broken.
@@ -38,21 +39,22 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) == 0 || !slices.Contains([]string{"crash", "faults", "chaos", "xa"}, args[0]) {
-		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-servers] [-delivery mode] [-pauses n] | faults [-rounds n] [-only name] | chaos [-minutes n] [-delivery mode] [-standby] [-mysql-store] [-only names] | xa [-transactions n] [-gentle]; crash and faults: [-rate n] [-max-rows n]; all: [-seed n] [-race] [-mysql version]")
+	if len(args) == 0 || !slices.Contains([]string{"crash", "faults", "chaos", "handover", "xa"}, args[0]) {
+		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-servers] [-delivery mode] [-pauses n] | faults [-rounds n] [-only name] | chaos [-minutes n] [-delivery mode] [-standby] [-mysql-store] [-only names] | handover [-rounds n] [-delivery mode] [-store mysql|kafka] [-only names] | xa [-transactions n] [-gentle]; crash and faults: [-rate n] [-max-rows n]; all: [-seed n] [-race] [-mysql version]")
 		return flag.ErrHelp
 	}
 	flags := flag.NewFlagSet("campaign "+args[0], flag.ContinueOnError)
 	kills := flags.Int("kills", 200, "how often the relay is killed (crash)")
 	pauses := flags.Int("pauses", 0, "how often the relay is frozen for longer than the transaction time-out (crash, exactly-once)")
 	servers := flags.Bool("servers", false, "kill the servers at random as well (crash)")
-	rounds := flags.Int("rounds", 20, "how often each fault is made (faults)")
+	rounds := flags.Int("rounds", 20, "how often each fault is made (faults), number of faults (handover)")
 	transactions := flags.Int("transactions", 1000, "number of XA transactions (xa)")
 	gentle := flags.Bool("gentle", false, "the relay is stopped and never killed (xa)")
-	only := flags.String("only", "", "a single fault by its name (faults), or several with commas between (chaos)")
+	only := flags.String("only", "", "a single fault by its name (faults), or several with commas between (chaos, handover)")
 	minutes := flags.Float64("minutes", 30, "length (chaos)")
-	delivery := flags.String("delivery", "at-least-once", "kafka.delivery of the relay: at-least-once or exactly-once (crash, chaos)")
+	delivery := flags.String("delivery", "at-least-once", "kafka.delivery of the relay: at-least-once or exactly-once (crash, chaos, handover)")
 	standby := flags.Bool("standby", false, "run a second relay that stands by (chaos)")
+	store := flags.String("store", "mysql", "where the checkpoint is: mysql or kafka (handover)")
 	mysqlStore := flags.Bool("mysql-store", false, "keep the checkpoint on the source (chaos)")
 	rate := flags.Int("rate", 600, "transactions per second")
 	rows := flags.Int("max-rows", 1, "outbox rows of a transaction at most")
@@ -83,6 +85,10 @@ func run(ctx context.Context, args []string) error {
 		kafka = e2e.ChaosKafka
 		kafka.Progress = say
 	}
+	if args[0] == "handover" {
+		kafka = e2e.HandoverKafka
+		kafka.Progress = say
+	}
 	k, err := sandbox.StartKafka(ctx, kafka)
 	if err != nil {
 		return err
@@ -105,6 +111,12 @@ func run(ctx context.Context, args []string) error {
 			o.Only = strings.Split(*only, ",")
 		}
 		result, err = e2e.Chaos(ctx, o)
+	case "handover":
+		o := e2e.HandoverOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Rounds: *rounds, Seed: *seed, ExactlyOnce: exactly, KafkaStore: *store == "kafka", Progress: say}
+		if *only != "" {
+			o.Only = strings.Split(*only, ",")
+		}
+		result, err = e2e.Handover(ctx, o)
 	default:
 		result, err = e2e.XA(ctx, e2e.XAOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Transactions: *transactions, Seed: *seed, Gentle: *gentle, Progress: say})
 	}
