@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -49,6 +50,28 @@ type Conn struct {
 func (c *Conn) Close() error {
 	c.stop()
 	return c.net.Close()
+}
+
+// errEnded says that the server ended an idle session: because of its wait_timeout, a KILL, or a shutdown.
+var errEnded = errors.New("the server ended the session")
+
+// Idle blocks for d while no statement is under way. It returns early, with an error, when the connection ends: at once, and not with the next
+// statement.
+func (c *Conn) Idle(ctx context.Context, d time.Duration) error {
+	if err := c.net.SetReadDeadline(time.Now().Add(d)); err != nil {
+		return err
+	}
+	var b [1]byte
+	n, err := c.Read(b[:]) // below the library's buffer, which is empty between statements
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case n > 0, errors.Is(err, io.EOF):
+		return errEnded
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil
+	}
+	return err
 }
 
 // Dial connects and authenticates. It blocks for at most l.Timeout (10 s by default), also on a frozen server, and returns early

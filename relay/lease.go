@@ -173,13 +173,11 @@ func (l *mysqlLease) hold(ctx context.Context, login binlog.Login) (held bool, e
 }
 
 func (l *mysqlLease) keep(ctx context.Context, c *binlog.Conn, address, lock string) error {
-	t := time.NewTicker(leasePing)
-	defer t.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-t.C:
+		// The server gives the lock away as soon as it sees the connection end. So the end is seen here as soon as it can be, and not at the next ping:
+		// until then two instances would believe in it.
+		if err := c.Idle(ctx, leasePing); err != nil {
+			return fmt.Errorf("keeping the activity lock on %s: %w", address, err)
 		}
 		sent := time.Now()
 		got, err := c.Query(ctx, leaseTTL, "SELECT IS_USED_LOCK("+lock+") = CONNECTION_ID()")

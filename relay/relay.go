@@ -142,15 +142,16 @@ type Relay struct {
 	log     *slog.Logger
 	metrics *metrics
 
-	mu      sync.Mutex
-	role    Role
-	session *session     // the active session, nil on standby
-	halt    *HaltError   // why it stands still
-	known   *knownPoison // where the next session halts; of Run's goroutine
-	lost    int          // sessions in a row that lost their transaction; of Run's goroutine
-	started time.Time
-	lastErr error
-	waiting bool // for the store, which another process has
+	mu       sync.Mutex
+	role     Role
+	session  *session     // the active session, nil on standby
+	halt     *HaltError   // why it stands still
+	known    *knownPoison // where the next session halts; of Run's goroutine
+	lost     int          // sessions in a row that lost their transaction; of Run's goroutine
+	started  time.Time
+	lastErr  error
+	waiting  bool       // for another instance, which has the store or has just taken over
+	replaced LeaseState // what the last session's lease was at its end; of Run's goroutine
 
 	pausing pausing
 }
@@ -201,12 +202,25 @@ func (r *Relay) Run(ctx context.Context) error {
 		if r.o.NoStandby {
 			return ErrActive
 		}
-		// Whoever took over may have done so without the lock and must not be fought: two readers of one name end each other.
-		select {
-		case <-ctx.Done():
+		if err := r.stayAside(ctx); err != nil {
 			return nil
-		case <-time.After(takeoverPause/2 + rand.N(takeoverPause)):
 		}
+	}
+}
+
+// stayAside waits before an instance that was replaced asks for the lease again. Whoever took over may have done so without the lease, by way of
+// another server, and must not be fought: two readers of one name end each other. One that was seen holding the lease needs no such care.
+func (r *Relay) stayAside(ctx context.Context) error {
+	if r.replaced.Other {
+		return nil
+	}
+	r.setWaiting(true)
+	defer r.setWaiting(false)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(takeoverPause/2 + rand.N(takeoverPause)):
+		return nil
 	}
 }
 
@@ -235,6 +249,7 @@ func (r *Relay) act(ctx context.Context) (err error) {
 	defer r.pausing.inactive()
 	for {
 		err := r.runSession(ctx, store)
+		r.replaced = r.o.Lease.State() // before it is given up
 		var again *startOver
 		if !errors.As(err, &again) {
 			return err

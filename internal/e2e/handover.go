@@ -326,12 +326,19 @@ func (r *handoverRun) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// A checkpoint on the source lacks the transaction that wrote it until there is a reason for the next one.
+	if err := r.site.Insert(limited, Row{Kind: "order", Key: "settled"}); err != nil {
+		return err
+	}
 	var last [2]status.Status
 	err = poll(limited, func() (bool, error) {
 		active := -1
 		for i := range last {
 			st, err := r.crew.at(i, false).Status(limited)
-			if last[i] = st; err != nil || !st.Ready {
+			if err == nil {
+				last[i] = st
+			}
+			if err != nil || !st.Ready {
 				return false, nil
 			}
 			if st.Role == status.RoleActive && st.LeaseHeld {

@@ -16,7 +16,7 @@ type twoActive struct {
 
 	// To be read after stop.
 	polls    int
-	overlaps []string      // times at which both believed in the lock
+	overlaps []overlap     // times for which both believed in the lock
 	both     time.Duration // how long both called themselves active: one that cannot reach the lock does, and sends nothing
 }
 
@@ -62,7 +62,19 @@ func (w *twoActive) look(ctx context.Context) {
 		return
 	}
 	w.both += time.Since(begin)
-	if one.LeaseHeld && two.LeaseHeld && again.LeaseHeld && one.StartedAt.Equal(again.StartedAt) {
-		w.overlaps = append(w.overlaps, fmt.Sprintf("%s: both believe in the lock", begin.UTC().Format(time.RFC3339Nano)))
+	if !one.LeaseHeld || !two.LeaseHeld || !again.LeaseHeld || !one.StartedAt.Equal(again.StartedAt) {
+		return
 	}
+	if n := len(w.overlaps); n > 0 && begin.Sub(w.overlaps[n-1].to) < 100*time.Millisecond {
+		w.overlaps[n-1].to = time.Now()
+		return
+	}
+	w.overlaps = append(w.overlaps, overlap{begin, time.Now()})
+}
+
+// overlap is a time for which two relays believed in the lock.
+type overlap struct{ from, to time.Time }
+
+func (o overlap) String() string {
+	return fmt.Sprintf("%s for %.2f s", o.from.UTC().Format("15:04:05.000"), o.to.Sub(o.from).Seconds())
 }
