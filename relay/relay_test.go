@@ -194,8 +194,11 @@ func TestSessionEndsWhenAnotherIsSeenWithTheLock(t *testing.T) {
 		g.lease.loseToOther()
 		synctest.Wait()
 		g.wantRole(relay.RoleStandby)
-		if g.sink.running() != 0 || g.place.held {
+		if g.sink.running() != 0 {
 			t.Error("the session goes on")
+		}
+		if running, runs := g.lease.runsNow(); running != 1 || runs != 2 { // the other one has it: nobody is fought
+			t.Errorf("it does not ask for the lease again: %d of %d runs", running, runs)
 		}
 		g.wantStored(uuid + ":1-10") // the other one's to write
 		// The other one saves and ends.
@@ -257,6 +260,12 @@ func TestFencedSourceEndsTheSession(t *testing.T) {
 		g.start()
 		g.source.fails(binlog.ErrFenced)
 		g.wantRole(relay.RoleStandby)
+		if running, _ := g.lease.runsNow(); running != 0 {
+			t.Error("it asks for the lease at once, and may fight with one that holds another")
+		}
+		if s := g.relay.Status(); !s.Ready {
+			t.Errorf("while another one is active it is not ready: %s", s.Reason)
+		}
 		after(time.Minute)
 		g.wantRole(relay.RoleActive)
 		g.mustStop()
