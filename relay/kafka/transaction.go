@@ -215,11 +215,11 @@ func (t *transaction) begin(ctx context.Context) bool {
 	}
 }
 
-// refused tells whether a person has to give a right or change a setting, so that the call is worth repeating. Any other error ends the publisher.
+// refused tells whether a person has to give a right, change a setting or make a topic, so that the call is worth repeating. Any other error ends the publisher.
 func (t *transaction) refused(ctx context.Context, err error) bool {
 	t.p.failed(err)
 	var e *txn.Error
-	if errors.As(err, &e) && e.Refused() {
+	if errors.As(err, &e) && (e.Refused() || e.Missing()) {
 		t.p.metrics.errors[classConfiguration].Inc()
 		return true
 	}
@@ -227,6 +227,11 @@ func (t *transaction) refused(ctx context.Context, err error) bool {
 		t.p.die(&FatalError{Err: err})
 	}
 	return false
+}
+
+func isMissing(err error) bool {
+	var e *txn.Error
+	return errors.As(err, &e) && e.Missing()
 }
 
 // pause waits before a refused call is repeated. False means that ctx has ended.
@@ -268,16 +273,18 @@ func (t *transaction) work(ctx context.Context) bool {
 		}
 		p.mu.Lock()
 		refused := err != nil && t.refused(ctx, err)
+		gone := isMissing(err)
 		now := time.Now()
 		for _, part := range joining {
-			if err != nil {
-				if refused { // otherwise the transaction is lost
-					p.stallPart(part, StallNotAuthorized, now)
-				}
-				continue
+			switch {
+			case gone: // metadata tells whether the topic comes back, and with which partitions
+				p.want(part.topic, 0)
+			case refused:
+				p.stallPart(part, StallNotAuthorized, now)
+			case err == nil: // otherwise the transaction is lost
+				part.adding, part.added = false, window // it has not changed: these partitions have records of it
+				p.kick(part)
 			}
-			part.adding, part.added = false, window // it has not changed: these partitions have records of it
-			p.kick(part)
 		}
 		if refused {
 			t.joining = append(t.joining, joining...)

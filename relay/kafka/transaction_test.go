@@ -361,3 +361,57 @@ func TestRefusedCheckpointIsNeverDropped(t *testing.T) {
 	}
 	x.wantVisible(topic, 0)
 }
+
+// A partition that is no more cannot become a part of the transaction. The topic is said to be missing while it is, and one that comes back smaller ends the
+// publisher, whose user starts over.
+func TestAPartitionThatIsNoMoreIsNotWaitedForInATransaction(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic, checkpoints := k.NewTopic(t, 4, nil), k.NewTopic(t, 1, nil)
+	x := startTransactor(t, k.Addrs(), checkpoints, uniqueTopic(t), nil)
+	x.publish(topic, 0, 100)
+	x.cut()
+	x.commit()
+	admin, err := k.Admin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	if err := admin.DeleteTopic(topic); err != nil {
+		t.Fatal(err)
+	}
+	// Until the broker has deleted it.
+	for {
+		meta, err := admin.DescribeTopics([]string{topic})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if meta[0].Err == sarama.ErrUnknownTopicOrPartition {
+			break
+		}
+	}
+	rec := record(topic, "a", 100)
+	rec.Partition = 3
+	if err := x.p.Publish(ctxTimeout(t, time.Minute), rec, 100); err != nil {
+		t.Fatal(err)
+	}
+	x.p.Flush()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if s := x.p.Stats(); len(s.Stalled) == 1 && s.Stalled[0].Reason == kafka.StallMissing {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("the topic is not said to be missing: %+v", s)
+		}
+	}
+	if err := k.CreateTopic(t.Context(), topic, 1, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-x.ended:
+		if !errors.Is(err, txn.ErrAborted) {
+			t.Errorf("Run gives %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatalf("the publisher goes on: %+v", x.p.Stats())
+	}
+}

@@ -69,6 +69,8 @@ const (
 	// markerWait is the pause while the coordinator writes the markers of the transaction before, which it answers with code 51 nearly always.
 	markerWait     = 4 * time.Millisecond
 	defaultTimeout = time.Minute
+	// missingAttempts is how often a partition that is not there is asked for again, for half a second: a topic that was just made is missing for a moment.
+	missingAttempts = 5
 )
 
 // New checks the options. It does no I/O and starts nothing.
@@ -159,7 +161,7 @@ func (c *Coordinator) init(ctx context.Context, op string, as Producer) (Produce
 }
 
 // Add makes partitions, by topic, part of the transaction, which it begins if none is open. Nothing may be sent to a partition before. Adding one again is
-// harmless. After ErrAborted the producer has a new epoch and nothing of the transaction is left.
+// harmless. An [Error] that is Missing says that there is no such partition. After ErrAborted the producer has a new epoch and nothing of the transaction is left.
 func (c *Coordinator) Add(ctx context.Context, partitions map[string][]int32) error {
 	p := c.Producer()
 	err := c.do(ctx, "adding partitions", func(b *sarama.Broker) (sarama.KError, error) {
@@ -247,7 +249,7 @@ func (c *Coordinator) do(ctx context.Context, op string, call func(*sarama.Broke
 		wait := markerWait
 		if err != nil || code != sarama.ErrConcurrentTransactions {
 			if err == nil {
-				if v := judge(code); v != transient {
+				if v := judge(code); v != transient && (v != missing || failures >= missingAttempts) {
 					return &Error{Op: op, ID: c.o.ID, Err: code, kind: v}
 				}
 				if err = code; code == 15 || code == 16 { // COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: it is another broker now

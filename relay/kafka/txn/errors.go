@@ -48,6 +48,9 @@ func (e *Error) Unwrap() []error {
 // Refused tells whether brokers refuse the id or a partition for lack of a right or because of a setting: a person has to act.
 func (e *Error) Refused() bool { return e.kind == refused }
 
+// Missing tells whether brokers do not know a partition that should be added: its topic was deleted, or made anew with fewer.
+func (e *Error) Missing() bool { return e.kind == missing }
+
 // verdict is what a code means for the owner of an id.
 type verdict uint8
 
@@ -56,6 +59,7 @@ const (
 	lost                     // the transaction is gone: fenced or timed out
 	fenced                   // the id is gone
 	refused                  // a person has to act
+	missing                  // a partition is not there, for now or for good
 )
 
 // operationNotAttempted is the code of a partition that was not added since another one was refused.
@@ -72,6 +76,8 @@ func judge(code sarama.KError) verdict {
 		return fenced
 	case 29, 31, 33, 34, 35, 42, 50, 53, 54, 58:
 		return refused
+	case 3: // UNKNOWN_TOPIC_OR_PARTITION
+		return missing
 	}
 	return transient
 }
