@@ -16,12 +16,11 @@ import (
 // Letters reads a topic of dead letters and remembers in a consumer group how far they were published again. Make one with [OpenLetters]. It is
 // used by one goroutine.
 type Letters struct {
+	ctx     context.Context // of OpenLetters: the connections end with it
 	topic   string
 	group   string
 	version sarama.KafkaVersion
 	client  sarama.Client
-	groups  sarama.OffsetManager
-	parts   map[int32]sarama.PartitionOffsetManager
 	known   bool            // done holds what Kafka remembers
 	done    map[int32]int64 // by partition: offset of the first letter that was not published again
 	read    map[int32]int64 // by partition: offset of the first message that was not read
@@ -50,8 +49,12 @@ type Letter struct {
 	Record *router.Record
 }
 
-// lettersIdle is how long a broker may take to send what it says is there.
-const lettersIdle = 15 * time.Second
+const (
+	// lettersIdle is how long a broker may take to send what it says is there.
+	lettersIdle = 15 * time.Second
+	// groupLimit is how long the group is waited for while it moves to another broker.
+	groupLimit = 15 * time.Second
+)
 
 // OpenLetters connects with the connection settings of o; callbacks are not needed. It blocks until a broker answers, ctx ends or the attempts of the
 // client are used up.
@@ -65,29 +68,18 @@ func OpenLetters(ctx context.Context, o Options, topic, group string) (*Letters,
 	if err != nil {
 		return nil, err
 	}
-	conf.Consumer.Offsets.AutoCommit.Enable = false
-	conf.Consumer.Offsets.Initial = sarama.OffsetOldest
-	conf.Consumer.Return.Errors = true
 	conf.Metadata.AllowAutoTopicCreation = false
 	conf.Net.Proxy.Enable = true
 	conf.Net.Proxy.Dialer = conn.Dialer(ctx, &s.conn)
-	l := &Letters{topic: topic, group: group, version: s.version, parts: map[int32]sarama.PartitionOffsetManager{}, done: map[int32]int64{}, read: map[int32]int64{}}
+	l := &Letters{ctx: ctx, topic: topic, group: group, version: s.version, done: map[int32]int64{}, read: map[int32]int64{}}
 	if l.client, err = sarama.NewClient(s.Brokers, conf); err != nil {
 		return nil, s.conn.ExplainClient(conf, strings.Join(s.Brokers, ","), err)
-	}
-	if l.groups, err = sarama.NewOffsetManagerFromClient(group, l.client); err != nil {
-		return nil, errors.Join(err, l.client.Close())
 	}
 	return l, nil
 }
 
 // Close gives up the connections. What Done was not told of is not remembered.
-func (l *Letters) Close() error {
-	for _, p := range l.parts {
-		p.AsyncClose()
-	}
-	return errors.Join(l.groups.Close(), l.client.Close())
-}
+func (l *Letters) Close() error { return l.client.Close() }
 
 // Read gives the letters that are there now, partition by partition and in their order within each, to receive, until it returns an error. Unless all is
 // set it begins behind those that are done. It blocks for the network.
@@ -158,25 +150,9 @@ func (l *Letters) readPartition(ctx context.Context, partition int32, all bool, 
 	return nil
 }
 
-func (l *Letters) manage(partition int32) (sarama.PartitionOffsetManager, error) {
-	if p := l.parts[partition]; p != nil {
-		return p, nil
-	}
-	p, err := l.groups.ManagePartition(l.topic, partition)
-	if err == nil {
-		l.parts[partition] = p
-	}
-	return p, err
-}
-
 // Done remembers that the letters of a partition before offset are published again. It returns once Kafka has stored that.
 func (l *Letters) Done(partition int32, offset int64) error {
-	p, err := l.manage(partition)
-	if err != nil {
-		return err
-	}
-	p.MarkOffset(offset, l.mark())
-	if err := l.commit(partition); err != nil {
+	if err := l.commit(partition, offset); err != nil {
 		return err
 	}
 	l.done[partition] = offset
@@ -195,13 +171,7 @@ func (l *Letters) Closing(closing bool) error {
 		if at == 0 {
 			continue
 		}
-		p, err := l.manage(partition)
-		if err != nil {
-			return err
-		}
-		p.MarkOffset(at, l.mark())
-		p.ResetOffset(at, l.mark()) // where only the mark is new
-		faults = append(faults, l.commit(partition))
+		faults = append(faults, l.commit(partition, at))
 	}
 	return errors.Join(faults...)
 }
@@ -213,14 +183,28 @@ func (l *Letters) mark() string {
 	return ""
 }
 
-func (l *Letters) commit(partition int32) error {
-	l.groups.Commit()
-	select {
-	case err := <-l.parts[partition].Errors():
-		return fmt.Errorf("storing the place in topic %s, partition %d: %w", l.topic, partition, err.Err)
-	default:
+// commit stores the place of a partition.
+func (l *Letters) commit(partition int32, offset int64) error {
+	err := l.ask(l.ctx, func(b *sarama.Broker) error {
+		req := &sarama.OffsetCommitRequest{Version: 6, ConsumerGroup: l.group, ConsumerGroupGeneration: sarama.GroupGenerationUndefined}
+		req.AddBlockWithLeaderEpoch(l.topic, partition, offset, -1, 0, l.mark())
+		resp, err := b.CommitOffset(req)
+		if err != nil {
+			return err
+		}
+		code, ok := resp.Errors[l.topic][partition]
+		switch {
+		case !ok:
+			return errNoAnswer
+		case code != sarama.ErrNoError:
+			return code
+		}
 		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("storing the place in topic %s, partition %d: %w", l.topic, partition, err)
 	}
+	return nil
 }
 
 // Places tells how far the letters of each partition were published again, by whomever. It blocks for the network.
@@ -229,39 +213,68 @@ func (l *Letters) Places(ctx context.Context) (map[int32]Place, error) {
 	if err != nil {
 		return nil, fmt.Errorf("topic %s: %w", l.topic, err)
 	}
-	resp, err := l.askPlaces(partitions)
-	if err != nil && ctx.Err() == nil { // the group may have moved to another broker
-		if err = l.client.RefreshCoordinator(l.group); err == nil {
-			resp, err = l.askPlaces(partitions)
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("asking how far the letters of topic %s were published again: %w", l.topic, err)
-	}
 	places := map[int32]Place{}
-	for _, p := range partitions {
-		if b := resp.GetBlock(l.topic, p); b != nil && b.Err == sarama.ErrNoError {
+	err = l.ask(ctx, func(b *sarama.Broker) error {
+		// Version 7 and below name one group.
+		version := l.version
+		if version.IsAtLeast(sarama.V2_5_0_0) {
+			version = sarama.V2_5_0_0
+		}
+		resp, err := b.FetchOffset(sarama.NewOffsetFetchRequest(version, l.group, map[string][]int32{l.topic: partitions}))
+		switch {
+		case err != nil:
+			return err
+		case resp.Err == sarama.ErrGroupIDNotFound: // nothing was remembered yet
+			return nil
+		case resp.Err != sarama.ErrNoError:
+			return resp.Err
+		}
+		for _, p := range partitions {
+			b := resp.GetBlock(l.topic, p)
+			switch {
+			case b == nil:
+				return errNoAnswer
+			case b.Err != sarama.ErrNoError:
+				return b.Err
+			}
 			places[p] = Place{Offset: b.Offset, Closing: b.Metadata == closingMark}
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("asking how far the letters of topic %s were published again: %w", l.topic, err)
 	}
 	return places, nil
 }
 
-func (l *Letters) askPlaces(partitions []int32) (*sarama.OffsetFetchResponse, error) {
-	broker, err := l.client.Coordinator(l.group)
-	if err != nil {
-		return nil, err
+// ask puts a question to the coordinator of the group, again while that moves to another broker or cannot be reached, for groupLimit at most.
+func (l *Letters) ask(ctx context.Context, question func(*sarama.Broker) error) error {
+	deadline := time.Now().Add(groupLimit)
+	for failures := 0; ; failures++ {
+		broker, err := l.client.Coordinator(l.group)
+		if err == nil {
+			if err = question(broker); err == nil {
+				return nil
+			}
+		}
+		var code sarama.KError
+		switch known := errors.As(err, &code); {
+		case known && !passes(code):
+			return err
+		case !known && broker != nil:
+			_ = broker.Close() // a late answer would be taken for that of the next question
+		}
+		if ctx.Err() != nil || time.Now().After(deadline) || !sleep(ctx, backoff(failures, retryMin, retryMax)) {
+			return err
+		}
+		_ = l.client.RefreshCoordinator(l.group) // or the next attempt tells
 	}
-	// Version 7 and below name one group.
-	version := l.version
-	if version.IsAtLeast(sarama.V2_5_0_0) {
-		version = sarama.V2_5_0_0
-	}
-	resp, err := broker.FetchOffset(sarama.NewOffsetFetchRequest(version, l.group, map[string][]int32{l.topic: partitions}))
-	if err == nil && resp.Err != sarama.ErrNoError && resp.Err != sarama.ErrGroupIDNotFound { // nothing was remembered yet
-		err = resp.Err
-	}
-	return resp, err
+}
+
+// passes tells whether time heals what a coordinator says.
+func passes(code sarama.KError) bool {
+	v, known := judge(code)
+	return known && v.class == classTransient
 }
 
 func recordOf(m *sarama.ConsumerMessage) *router.Record {
