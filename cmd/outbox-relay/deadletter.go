@@ -124,7 +124,7 @@ func (a *app) listLetters(ctx context.Context, cfg *config.Config, l *kafka.Lett
 		out = a.out
 	}
 	n := 0
-	err := l.Read(ctx, all, func(x kafka.Letter) error {
+	err := l.Read(ctx, kafka.Reading{All: all}, func(x kafka.Letter) error {
 		d, ok := relay.ReadDeadLetter(x.Record)
 		if !ok || !ownLetter(cfg, d) {
 			return nil // somebody else's
@@ -232,7 +232,7 @@ func (r *redriver) report(err error) error {
 
 // round publishes the letters again that are there, and stores the place behind them.
 func (r *redriver) round(ctx context.Context) error {
-	err := r.letters.Read(ctx, false, func(x kafka.Letter) error {
+	err := r.letters.Read(ctx, kafka.Reading{}, func(x kafka.Letter) error {
 		if len(r.waiting) > 0 && (r.waiting[0].Partition != x.Partition || len(r.waiting) >= redriveBatch) && !r.dry {
 			if err := r.store(ctx); err != nil {
 				return err

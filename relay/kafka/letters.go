@@ -81,9 +81,18 @@ func OpenLetters(ctx context.Context, o Options, topic, group string) (*Letters,
 // Close gives up the connections. What Done was not told of is not remembered.
 func (l *Letters) Close() error { return l.client.Close() }
 
-// Read gives the letters that are there now, partition by partition and in their order within each, to receive, until it returns an error. Unless all is
-// set it begins behind those that are done. It blocks for the network.
-func (l *Letters) Read(ctx context.Context, all bool, receive func(Letter) error) error {
+// Reading says which letters [Letters.Read] gives.
+type Reading struct {
+	// All begins with the first one that is kept; otherwise it begins behind those that are done.
+	All bool
+	// Whole leaves nothing out that is there: a transaction that is open, of whomever, hides what lies behind it, and its end is waited for. It is an error that
+	// it does not come in some seconds. Otherwise what lies behind it is not there yet.
+	Whole bool
+}
+
+// Read gives the letters that are there now, partition by partition and in their order within each, to receive, until it returns an error. It blocks for the
+// network.
+func (l *Letters) Read(ctx context.Context, what Reading, receive func(Letter) error) error {
 	partitions, err := l.client.Partitions(l.topic)
 	if err != nil {
 		return fmt.Errorf("topic %s: %w", l.topic, err)
@@ -99,14 +108,14 @@ func (l *Letters) Read(ctx context.Context, all bool, receive func(Letter) error
 		l.known = true
 	}
 	for _, p := range partitions {
-		if err := l.readPartition(ctx, p, all, receive); err != nil {
+		if err := l.readPartition(ctx, p, what, receive); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *Letters) readPartition(ctx context.Context, partition int32, all bool, receive func(Letter) error) error {
+func (l *Letters) readPartition(ctx context.Context, partition int32, reading Reading, receive func(Letter) error) error {
 	fail := func(what string, err error) error {
 		return fmt.Errorf("%s of topic %s, partition %d: %w", what, l.topic, partition, err)
 	}
@@ -120,7 +129,7 @@ func (l *Letters) readPartition(ctx context.Context, partition int32, all bool, 
 	}
 	done := l.done[partition]
 	from := max(oldest, done)
-	if all {
+	if reading.All {
 		from = oldest
 	}
 	log := fetcher{client: l.client, topic: l.topic, partition: partition, next: from}
@@ -134,7 +143,9 @@ func (l *Letters) readPartition(ctx context.Context, partition int32, all bool, 
 		if err != nil {
 			return fail("reading", err)
 		}
-		end = min(end, stable) // what a transaction that is open holds is not there yet
+		if !reading.Whole {
+			end = min(end, stable)
+		}
 		for _, m := range messages {
 			if err := receive(Letter{Partition: partition, Offset: m.Offset, Time: m.Timestamp, Done: m.Offset < done, Record: recordOf(m)}); err != nil {
 				return err
@@ -143,7 +154,11 @@ func (l *Letters) readPartition(ctx context.Context, partition int32, all bool, 
 		if log.next > before {
 			deadline = time.Now().Add(lettersIdle)
 		} else if time.Now().After(deadline) {
-			return fail("reading", errors.New("the broker does not send what it says is there"))
+			why := "the broker does not send what it says is there"
+			if log.next >= stable {
+				why = "a transaction that is open hides what lies behind it"
+			}
+			return fail("reading", errors.New(why))
 		}
 	}
 	l.read[partition] = log.next

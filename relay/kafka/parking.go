@@ -350,7 +350,7 @@ func (k *parking) load(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		err = l.Read(ctx, false, func(x Letter) error {
+		err = l.Read(ctx, Reading{Whole: true}, func(x Letter) error {
 			k.p.mu.Lock()
 			id, ok := k.keyOfLetter(x.Record)
 			k.p.mu.Unlock()

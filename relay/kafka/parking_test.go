@@ -82,7 +82,7 @@ func openLetters(t *testing.T, brokers []string, dead string) *kafka.Letters {
 func redrive(t *testing.T, h *harness, l *kafka.Letters) (n int) {
 	t.Helper()
 	last := map[int32]int64{}
-	err := l.Read(t.Context(), false, func(x kafka.Letter) error {
+	err := l.Read(t.Context(), kafka.Reading{}, func(x kafka.Letter) error {
 		n++
 		last[x.Partition] = x.Offset
 		rec := x.Record
@@ -380,4 +380,41 @@ func TestParkedRecordsMayBePublishedToTheirOwnTopic(t *testing.T) {
 	if s := h.p.Stats(); s.InFlightRecords != 0 || s.InFlightBytes != 0 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// Relays may share a topic of letters. A transaction that another one has open there hides the letters behind it from readers; they park their keys all the same.
+func TestLettersBehindAnOpenTransactionParkTheirKeys(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic, dead, checkpoints := k.NewTopic(t, 1, map[string]string{"max.message.bytes": "3000"}), k.NewTopic(t, 1, nil), k.NewTopic(t, 1, nil)
+	other := startTransactor(t, k.Addrs(), checkpoints, uniqueTopic(t), nil)
+	other.publish(dead, 0, 1)
+	if err := other.p.Drain(ctxTimeout(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	h := start(t, k.Addrs(), parks(dead, 10))
+	h.seq++
+	large := record(topic, "a", h.seq)
+	large.Value = append(large.Value, noise(4000)...)
+	h.send(large)
+	h.drain(time.Minute)
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+	next := start(t, k.Addrs(), parks(dead, 10))
+	next.seq = h.seq + 1
+	next.send(record(topic, "a", next.seq))
+	next.p.Flush()
+	select {
+	case <-next.change:
+		t.Error("a record overtook a letter of its key")
+	case <-time.After(time.Second): // much longer than it would take
+	}
+	other.cut()
+	other.commit()
+	next.drain(time.Minute)
+	if got := publishedIn(t, k.Addrs(), topic); len(got) > 0 {
+		t.Errorf("the topic holds %v", got)
+	}
+	next.awaitParked(1)
 }
