@@ -281,6 +281,9 @@ type step struct {
 func newSource() *source { return &source{steps: make(chan step, 100)} }
 
 func (s *source) Next(ctx context.Context) (*binlog.Transaction, error) {
+	if ctx.Err() != nil { // as a Reader: nothing is given after the end of ctx
+		return nil, ctx.Err()
+	}
 	select {
 	case x := <-s.steps:
 		return x.tx, x.err
