@@ -48,10 +48,14 @@ const (
 // for concurrent use.
 type Config struct {
 	// Name is the relay's identity: 1 to 48 of A-Z a-z 0-9 . _ -
-	Name   string  `yaml:"name"`
-	Source Source  `yaml:"source"`
-	Tables []Table `yaml:"tables"`
-	Kafka  Kafka   `yaml:"kafka"`
+	Name string `yaml:"name"`
+	// Source is the one server to read, or with Sources what they share.
+	Source Source `yaml:"source"`
+	// Sources are several servers, each read by a relay of its own (see Each);
+	// empty for one.
+	Sources []NamedSource `yaml:"sources,omitempty"`
+	Tables  []Table       `yaml:"tables"`
+	Kafka   Kafka         `yaml:"kafka"`
 	// Checkpoint says where the position is kept.
 	Checkpoint Checkpoint `yaml:"checkpoint"`
 	// Poison is the policy for rows that can never be published. Tables
@@ -190,7 +194,8 @@ type Checkpoint struct {
 	User      string   `yaml:"user"`
 	Password  Secret   `yaml:",inline"`
 	TLS       TLS      `yaml:"tls"`
-	// Topic is the topic of the kafka store, {name} already filled in.
+	// Topic is the topic of the kafka store. {name} is already filled in, and so
+	// in Path, but with Sources: Each does it there.
 	Topic    string        `yaml:"topic"`
 	Interval time.Duration `yaml:"interval"`
 }

@@ -40,8 +40,11 @@ func (c *collector) decode(v reflect.Value, given any, path string, choice []str
 	case []any:
 		list := reflect.MakeSlice(v.Type(), len(given), len(given))
 		for i, element := range given {
-			if t, ok := list.Index(i).Addr().Interface().(*Table); ok {
-				*t = defaultTable(element)
+			switch e := list.Index(i).Addr().Interface().(type) {
+			case *Table:
+				*e = defaultTable(element)
+			case *NamedSource:
+				*e = defaultSource(*c.shared, element)
 			}
 			c.decode(list.Index(i), element, fmt.Sprintf("%s[%d]", path, i), nil)
 		}

@@ -67,6 +67,8 @@ type collector struct {
 	origins map[string]string
 	// broken are the sections that were written as something else.
 	broken []string
+	// shared is what the entries of sources share.
+	shared *Source
 	// nodes counts what was read of the file.
 	nodes int
 }

@@ -1,6 +1,9 @@
 package config
 
-import "os/exec"
+import (
+	"fmt"
+	"os/exec"
+)
 
 // FileFaults finds what cannot be used of the files and programs that give
 // passwords and certificates, now. It is meant for a start: later they may come
@@ -16,7 +19,12 @@ func (c *Config) FileFaults(kafka bool) []Fault {
 			faults = append(faults, c.Fault(section+".tls", err.Error(), "the file must be there for the relay's user to read"))
 		}
 	}
-	look("source", &c.Source.Password, &c.Source.TLS)
+	if len(c.Sources) == 0 {
+		look("source", &c.Source.Password, &c.Source.TLS)
+	}
+	for i := range c.Sources {
+		look(fmt.Sprintf("sources[%d]", i), &c.Sources[i].Password, &c.Sources[i].TLS)
+	}
 	if kafka {
 		look("kafka.sasl", &c.Kafka.SASL.Password, &c.Kafka.TLS)
 	}

@@ -49,6 +49,7 @@ func Load(o Options) (*Config, error) {
 	}
 	cfg := Default()
 	cfg.File, cfg.origins = path, c.origins
+	c.shared = &cfg.Source // complete before the list that shares it
 	c.section(reflect.ValueOf(cfg).Elem(), merged.Raw(), "")
 	c.complete(cfg, merged.Raw())
 	if !c.unreadable() {
@@ -113,7 +114,9 @@ func (c *collector) readFile(o Options) (path string, text []byte) {
 
 // complete fills in what depends on other values.
 func (c *collector) complete(cfg *Config, tree map[string]any) {
-	cfg.Checkpoint.Topic = strings.ReplaceAll(cfg.Checkpoint.Topic, "{name}", cfg.Name)
+	if len(cfg.Sources) == 0 {
+		defer cfg.fillName()
+	}
 	rules, _ := tree["tables"].([]any)
 	otherwise := map[TableName]string{}
 	for i := range cfg.Tables {
@@ -128,12 +131,6 @@ func (c *collector) complete(cfg *Config, tree map[string]any) {
 		}
 		if _, ok := own["park_keys"]; !ok {
 			t.Poison.ParkKeys = cfg.Poison.ParkKeys && t.Poison.Policy == PolicyDeadLetter
-		}
-		if t.Preset == PresetDebezium && t.Debezium.TopicPrefix == "" {
-			t.Debezium.TopicPrefix = cfg.Name
-		}
-		if t.Preset == PresetCloudEvents && t.CloudEvents.Source == "" {
-			t.CloudEvents.Source = eventSource(cfg.Name, t.Table)
 		}
 		if t.Otherwise == "" {
 			continue

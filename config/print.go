@@ -22,6 +22,10 @@ func Example() []byte { return bytes.Clone(example) }
 func Print(c *Config) []byte {
 	shown := *c
 	shown.Source.Password = shown.Source.Password.masked()
+	shown.Sources = slices.Clone(shown.Sources)
+	for i := range shown.Sources {
+		shown.Sources[i].Password = shown.Sources[i].Password.masked()
+	}
 	shown.Kafka.SASL.Password = shown.Kafka.SASL.Password.masked()
 	shown.Checkpoint.Password = shown.Checkpoint.Password.masked()
 	shown.Tables = slices.Clone(shown.Tables)

@@ -13,7 +13,7 @@ import (
 // that already has a fault is left alone.
 func (c *collector) validate(cfg *Config) {
 	c.name(cfg)
-	c.source(&cfg.Source)
+	c.sources(cfg)
 	if len(cfg.Tables) == 0 {
 		c.missing("tables", "name at least one outbox table")
 	}
@@ -53,24 +53,33 @@ var gtidSet = regexp.MustCompile(`(?i)^\s*` + gtidMember + `(\s*,\s*` + gtidMemb
 
 const gtidMember = `[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}(\s*:\s*([a-z_][a-z0-9_]{0,31}|[0-9]+(\s*-\s*[0-9]+)?))+`
 
-func (c *collector) source(s *Source) {
-	c.addresses("source.address", s.Addresses, "the MySQL server, such as db1:3306")
-	if s.User == "" {
-		c.missing("source.user", "the MySQL user of the relay")
+// source checks a source. Values that it shares with others are faults where they were written.
+func (c *collector) source(s *Source, path string) {
+	at := func(key string) string {
+		if _, own := c.origins[path+"."+key]; !own {
+			if _, shared := c.origins["source."+key]; shared {
+				return "source." + key
+			}
+		}
+		return path + "." + key
 	}
-	c.secret("source", &s.Password)
-	c.tls("source.tls", &s.TLS)
+	c.addresses(path+".address", s.Addresses, "the MySQL server, such as db1:3306")
+	if s.User == "" {
+		c.missing(path+".user", "the MySQL user of the relay")
+	}
+	c.secret(path, &s.Password)
+	c.tls(at("tls"), &s.TLS)
 	switch s.Start {
 	case "", StartLatest, StartEarliest:
 	case StartSnapshot:
-		c.later("source.start", "a start by snapshot", "start from latest, earliest or a GTID set")
+		c.later(at("start"), "a start by snapshot", "start from latest, earliest or a GTID set")
 	default:
-		c.check(gtidSet.MatchString(s.Start), "source.start", "use latest, earliest or a GTID set", "%q is not a place to start", s.Start)
+		c.check(gtidSet.MatchString(s.Start), at("start"), "use latest, earliest or a GTID set", "%q is not a place to start", s.Start)
 	}
 	if s.OnGap == StartSnapshot {
-		c.later("source.on_gap", "the policy "+s.OnGap, "use halt or skip")
+		c.later(at("on_gap"), "the policy "+s.OnGap, "use halt or skip")
 	}
-	c.duration("source.heartbeat", s.Heartbeat, 100*time.Millisecond, time.Hour)
+	c.duration(at("heartbeat"), s.Heartbeat, 100*time.Millisecond, time.Hour)
 }
 
 func (c *collector) table(t *Table, path string) {
@@ -141,7 +150,7 @@ func (c *collector) checkpoint(k *Checkpoint, delivery string) {
 		"exactly-once delivery keeps its checkpoint in Kafka, not in store %s", k.Store)
 	c.check(k.Path != "", "checkpoint.path", "name the file of the file store", "is empty")
 	if !c.faulty("name") { // a part of the topic
-		c.topic("checkpoint.topic", k.Topic)
+		c.topic("checkpoint.topic", strings.ReplaceAll(k.Topic, namePlace, "x"))
 	}
 	c.duration("checkpoint.interval", k.Interval, 10*time.Millisecond, time.Hour)
 }
