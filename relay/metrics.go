@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -79,21 +80,26 @@ func (c *haltedCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// sessionRegisterer remembers what was registered through it, so that the next session can register the same names.
-type sessionRegisterer struct {
+// Registrations remember what was registered through them, so that whoever comes next can register the same names. Safe for concurrent use.
+type Registrations struct {
 	prometheus.Registerer
+	mu  sync.Mutex
 	all []prometheus.Collector
 }
 
-func (s *sessionRegisterer) Register(c prometheus.Collector) error {
+// Register registers c.
+func (s *Registrations) Register(c prometheus.Collector) error {
 	err := s.Registerer.Register(c)
 	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.all = append(s.all, c)
 	}
 	return err
 }
 
-func (s *sessionRegisterer) MustRegister(cs ...prometheus.Collector) {
+// MustRegister panics where Register fails.
+func (s *Registrations) MustRegister(cs ...prometheus.Collector) {
 	for _, c := range cs {
 		if err := s.Register(c); err != nil {
 			panic(err)
@@ -101,8 +107,12 @@ func (s *sessionRegisterer) MustRegister(cs ...prometheus.Collector) {
 	}
 }
 
-func (s *sessionRegisterer) unregister() {
+// UnregisterAll takes back all that was registered.
+func (s *Registrations) UnregisterAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, c := range s.all {
 		s.Unregister(c)
 	}
+	s.all = nil
 }

@@ -369,8 +369,8 @@ func (r *Relay) setError(err error) {
 
 // runSession is active with the store until the session ends.
 func (r *Relay) runSession(ctx context.Context, store checkpoint.Store) error {
-	reg := &sessionRegisterer{Registerer: r.o.Registerer}
-	defer reg.unregister()
+	reg := &Registrations{Registerer: r.o.Registerer}
+	defer reg.UnregisterAll()
 	s := &session{Relay: r, store: store, reg: reg, term: r.o.Lease.State().Term}
 	if err := s.begin(ctx); err != nil {
 		var source *binlog.SourceError

@@ -22,6 +22,7 @@ import (
 
 func (a *app) checkCommand() *cobra.Command {
 	var asJSON bool
+	var source string
 	c := &cobra.Command{
 		Use:   "check",
 		Short: "Connect to everything and report what a run needs",
@@ -35,43 +36,80 @@ Exit codes: 0 nothing failed, 1 something failed, 64 usage, 78 configuration.`,
 			if err != nil {
 				return err
 			}
-			return a.check(cfg, asJSON)
+			return a.check(cfg, source, asJSON)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
+	sourceFlag(c, &source, "all if not given")
 	return c
 }
 
-func (a *app) check(cfg *config.Config, asJSON bool) error {
+func (a *app) check(cfg *config.Config, source string, asJSON bool) error {
+	asked, err := chosen(cfg, source)
+	if err != nil {
+		return err
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	var reports []checkReport
+	failed := false
+	for i, one := range asked {
+		report, err := preflightOf(ctx, one)
+		if err != nil {
+			return err
+		}
+		r := checkReport{one.Name, report.Count(preflight.Failed) == 0, report}
+		failed = failed || !r.OK
+		switch {
+		case asJSON:
+			reports = append(reports, r)
+			continue
+		case i > 0:
+			fmt.Fprintln(a.out)
+		}
+		if len(cfg.Sources) > 0 {
+			fmt.Fprintf(a.out, "%s\n\n", one.Name)
+		}
+		if err := printReport(a.out, report, isTerminal(a.out)); err != nil {
+			return err
+		}
+	}
+	switch {
+	case asJSON && len(cfg.Sources) == 0:
+		err = writeJSON(a.out, reports[0])
+	case asJSON:
+		err = writeJSON(a.out, struct {
+			Name    string        `json:"name"`
+			OK      bool          `json:"ok"`
+			Sources []checkReport `json:"sources"`
+		}{cfg.Name, !failed, reports})
+	}
+	if err == nil && failed {
+		return errReported
+	}
+	return err
+}
+
+// checkReport is the JSON of the report of one source.
+type checkReport struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	*preflight.Report
+}
+
+// preflightOf looks at everything that the relay of a configuration needs.
+func preflightOf(ctx context.Context, cfg *config.Config) (*preflight.Report, error) {
 	login := loginOf(cfg)
 	login.Program += " check"
 	latest := map[int]bool{}
 	for i, t := range cfg.Tables {
 		latest[i] = t.From != ""
 	}
-	report, err := preflight.Run(ctx, preflight.Options{
+	return preflight.Run(ctx, preflight.Options{
 		Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, Start: cfg.Source.Start, Rules: rulesOf(cfg), FromLatest: latest,
 		DeadLetterTopics: deadLetterTopics(cfg), Kafka: kafkaOptions(cfg), RowLimit: int64(cfg.Limits.Row), SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), CheckpointPath: checkpointPath(cfg), CheckpointPlace: placeOf(cfg),
 		ReadCheckpoint: func() (*checkpoint.Checkpoint, error) { return readCheckpoint(ctx, cfg) }, CheckpointTopic: checkpointTopic(cfg),
 	})
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		err = writeJSON(a.out, struct {
-			Name string `json:"name"`
-			OK   bool   `json:"ok"`
-			*preflight.Report
-		}{cfg.Name, report.Count(preflight.Failed) == 0, report})
-	} else {
-		err = printReport(a.out, report, isTerminal(a.out))
-	}
-	if err == nil && report.Count(preflight.Failed) > 0 {
-		return errReported
-	}
-	return err
 }
 
 // deadLetterTopics are those that a policy in use names.

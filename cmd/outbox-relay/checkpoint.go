@@ -27,6 +27,7 @@ func (a *app) checkpointCommand() *cobra.Command {
 		Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	var asJSON bool
+	var source string
 	show := &cobra.Command{
 		Use: "show", Short: "Show the stored position", Args: noArgs,
 		Long: "Show the stored position. It works whether or not a relay runs; a running one may be up to checkpoint.interval ahead.",
@@ -35,7 +36,7 @@ func (a *app) checkpointCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showCheckpoint(cfg, asJSON)
+			return a.showCheckpoints(cfg, source, asJSON)
 		},
 	}
 	show.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
@@ -52,7 +53,7 @@ What was remembered of columns is forgotten. It is refused while a relay of this
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			cfg, err := a.load()
+			cfg, err := a.loadOne(source)
 			if err != nil {
 				return err
 			}
@@ -68,7 +69,7 @@ What was remembered of columns is forgotten. It is refused while a relay of this
 		Long: "Remove the stored position, also one that is damaged: the next run starts at source.start. It is refused while a relay of this name runs.",
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			cfg, err := a.load()
+			cfg, err := a.loadOne(source)
 			if err != nil {
 				return err
 			}
@@ -77,7 +78,9 @@ What was remembered of columns is forgotten. It is refused while a relay of this
 	}
 	for _, one := range []*cobra.Command{set, reset} {
 		one.Flags().BoolVar(&offline, "offline", false, "do not ask the source whether a relay of this name runs elsewhere")
+		sourceFlag(one, &source, "needed where there are several")
 	}
+	sourceFlag(show, &source, "all if not given")
 	c.AddCommand(show, set, reset)
 	return c
 }
@@ -100,18 +103,41 @@ type shownCheckpoint struct {
 	Begun []checkpoint.Begun `json:"begun,omitempty"`
 }
 
-func (a *app) showCheckpoint(cfg *config.Config, asJSON bool) error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	c, err := readCheckpoint(ctx, cfg)
+func (a *app) showCheckpoints(cfg *config.Config, source string, asJSON bool) error {
+	asked, err := chosen(cfg, source)
 	if err != nil {
 		return err
 	}
-	s := shownCheckpoint{c.Name, placeOf(cfg), c.GTIDSet.String(), c.GTIDSet.Count(), c.SourceUUID, c.BinlogFile, c.BinlogPosition, c.Tables, c.Paused, c.FencingToken, c.Instance, c.Time, c.Begun}
-	if asJSON {
-		return writeJSON(a.out, s)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	var all []shownCheckpoint
+	var errs []error
+	for _, one := range asked {
+		c, err := readCheckpoint(ctx, one)
+		if err != nil && len(asked) > 1 {
+			err = fmt.Errorf("%s: %s", one.Name, relay.Sentence(err))
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		all = append(all, shownCheckpoint{c.Name, placeOf(one), c.GTIDSet.String(), c.GTIDSet.Count(), c.SourceUUID, c.BinlogFile, c.BinlogPosition, c.Tables, c.Paused, c.FencingToken, c.Instance, c.Time, c.Begun})
 	}
-	return printStored(a.out, &s, time.Now())
+	switch {
+	case asJSON && len(asked) > 1:
+		errs = append(errs, writeJSON(a.out, all))
+	case asJSON && len(all) == 1:
+		errs = append(errs, writeJSON(a.out, all[0]))
+	case asJSON:
+	default:
+		for i := range all {
+			if i > 0 {
+				fmt.Fprintln(a.out)
+			}
+			errs = append(errs, printStored(a.out, &all[i], time.Now()))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func printStored(w io.Writer, s *shownCheckpoint, now time.Time) error {

@@ -28,12 +28,12 @@ func (a *app) deadLetterCommand() *cobra.Command {
 in the consumer group "outbox-relay.<name>.redrive".`,
 		Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	var topic string
+	var topic, source string
 	var all, asJSON bool
 	list := &cobra.Command{
 		Use: "list", Short: "List dead letters", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return a.withLetters(topic, func(ctx context.Context, cfg *config.Config, l *kafka.Letters, topic string) error {
+			return a.withLetters(topic, source, func(ctx context.Context, cfg *config.Config, l *kafka.Letters, topic string) error {
 				return a.listLetters(ctx, cfg, l, topic, all, asJSON)
 			})
 		},
@@ -48,7 +48,7 @@ It may be interrupted and repeated: it goes on where it was, and sends the last 
 It stops at a letter that is refused again. Under park_keys it goes on until it has caught up with the relay, which then lets the keys go. Run one at a time.`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return a.withLetters(topic, func(ctx context.Context, cfg *config.Config, l *kafka.Letters, topic string) error {
+			return a.withLetters(topic, source, func(ctx context.Context, cfg *config.Config, l *kafka.Letters, topic string) error {
 				return a.redrive(ctx, cfg, l, topic, dry)
 			})
 		},
@@ -56,13 +56,14 @@ It stops at a letter that is refused again. Under park_keys it goes on until it 
 	redrive.Flags().BoolVar(&dry, "dry-run", false, "say what would be published and do nothing")
 	for _, one := range []*cobra.Command{list, redrive} {
 		one.Flags().StringVar(&topic, "topic", "", "the dead-letter topic, where the configuration names several")
+		sourceFlag(one, &source, "all, one after the other, if not given")
 	}
 	c.AddCommand(list, redrive)
 	return c
 }
 
 // withLetters opens the dead-letter topic of the configuration, or the one that is asked for.
-func (a *app) withLetters(topic string, do func(context.Context, *config.Config, *kafka.Letters, string) error) error {
+func (a *app) withLetters(topic, source string, do func(context.Context, *config.Config, *kafka.Letters, string) error) error {
 	cfg, err := a.load()
 	if err != nil {
 		return err
@@ -78,8 +79,29 @@ func (a *app) withLetters(topic string, do func(context.Context, *config.Config,
 		}
 		topic = topics[0]
 	}
+	asked, err := chosen(cfg, source)
+	if err != nil {
+		return err
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	var errs []error
+	for _, one := range asked {
+		if len(asked) > 1 {
+			fmt.Fprintf(a.err, "%s\n", one.Name)
+		}
+		if err := withLettersOf(ctx, one, topic, do); err != nil {
+			errs = append(errs, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// withLettersOf opens the dead-letter topic for the relay of a configuration.
+func withLettersOf(ctx context.Context, cfg *config.Config, topic string, do func(context.Context, *config.Config, *kafka.Letters, string) error) error {
 	// The connections live on for a moment after a signal: what was published again is noted.
 	living, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()

@@ -26,7 +26,8 @@ func (a *app) resumeCommand() *cobra.Command {
 }
 
 func (a *app) controlCommand(verb, short, long string) *cobra.Command {
-	return &cobra.Command{
+	var source string
+	c := &cobra.Command{
 		Use: verb, Short: short, Example: "  outbox-relay " + verb + " --config outbox-relay.yaml",
 		Long: long + `
 
@@ -37,12 +38,17 @@ Exit codes: 0 it is so and saved, 1 not (yet), or no relay runs, 64 usage, 78 co
 			if err != nil {
 				return err
 			}
+			if _, err := chosen(cfg, source); err != nil {
+				return err
+			}
 			if _, _, err := a.askStatus(cfg); err != nil {
 				return err // whoever answers there is not this relay
 			}
-			return a.control(cfg.HTTP.Address, verb, "")
+			return a.control(cfg.HTTP.Address, verb, source)
 		},
 	}
+	sourceFlag(c, &source, "all if not given")
+	return c
 }
 
 // control asks the relay to do something. source is empty for all.

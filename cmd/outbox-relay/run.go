@@ -19,6 +19,7 @@ import (
 
 	"outbox-relay/config"
 	"outbox-relay/relay"
+	"outbox-relay/relay/fleet"
 	"outbox-relay/relay/httpd"
 )
 
@@ -60,26 +61,26 @@ Exit codes: 0 stopped cleanly, 1 other failure, 3 the source cannot continue, 4 
 // run builds the relay and its HTTP server and runs them until a signal, a halt or an error.
 func (a *app) run(cfg *config.Config, f runFlags) error {
 	log := a.logger(cfg)
+	each := cfg.Each()
 	limitMemory(cfg)
 	reg := prometheus.NewRegistry()
-	named := prometheus.WrapRegistererWith(prometheus.Labels{"source": cfg.Name}, reg)
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	named.MustRegister(buildInfo())
 
-	if err := firstStart(cfg); err != nil {
-		return err
-	}
-	o, err := a.relayOptions(cfg, f, log, named)
-	if err != nil {
-		return err
-	}
-	r, err := relay.New(o)
-	if err != nil {
-		return err
-	}
 	ctx, cancel := signalContext(log)
 	defer cancel()
-	server, err := httpd.Listen(httpd.Options{Address: cfg.HTTP.Address, Relays: []httpd.Relay{r}, Gatherer: reg, Version: version})
+	h := httpd.Options{Address: cfg.HTTP.Address, Gatherer: reg, Version: version}
+	if len(cfg.Sources) > 0 {
+		h.Name = cfg.Name
+	}
+	var members []*fleet.Member
+	for _, one := range each {
+		m, err := a.member(cfg, one, f, log, reg)
+		if err != nil {
+			return err
+		}
+		members, h.Relays = append(members, m), append(h.Relays, m)
+	}
+	server, err := httpd.Listen(h)
 	if err != nil {
 		return err
 	}
@@ -90,10 +91,34 @@ func (a *app) run(cfg *config.Config, f runFlags) error {
 		}
 	}()
 	v, c := buildVersion()
-	log.Info("outbox-relay starts", "name", cfg.Name, "version", v, "commit", c, "http", server.Addr())
-	err = r.Run(ctx)
+	log.Info("outbox-relay starts", "name", cfg.Name, "version", v, "commit", c, "http", server.Addr(), "sources", len(each))
+	err = fleet.Run(ctx, members)
 	log.Info("outbox-relay ends")
 	return err
+}
+
+// member makes the relay of one of the configurations of cfg. One of several that fails later is made anew, so that the others go on.
+func (a *app) member(cfg, one *config.Config, f runFlags, log *slog.Logger, reg prometheus.Registerer) (*fleet.Member, error) {
+	several := len(cfg.Sources) > 0
+	var wrong configurationError
+	if err := firstStart(one); err != nil && (!several || errors.As(err, &wrong)) {
+		return nil, err
+	}
+	if several {
+		log = log.With("source", one.Name)
+	}
+	named := prometheus.WrapRegistererWith(prometheus.Labels{"source": one.Name}, reg)
+	named.MustRegister(buildInfo())
+	return fleet.New(fleet.Options{
+		Name: one.Name, Exit: !several || cfg.OnHalt == config.OnHaltExit, Registerer: named, Logger: log,
+		Open: func(reg prometheus.Registerer) (fleet.Runner, error) {
+			o, err := a.relayOptions(one, f, log, reg)
+			if err != nil {
+				return nil, err
+			}
+			return relay.New(o)
+		},
+	})
 }
 
 // signalContext ends at the first SIGTERM or SIGINT; the second one exits the process.
@@ -113,9 +138,12 @@ func signalContext(log *slog.Logger) (context.Context, context.CancelFunc) {
 
 // limitMemory sets the garbage collector's limit from what the configuration allows to be held, unless the environment sets it.
 func limitMemory(cfg *config.Config) {
-	const base = 20 << 20 // code, stacks, connection buffers and one request per broker being encoded
+	const (
+		base = 20 << 20 // code, stacks, connection buffers and one request per broker being encoded
+		more = 2 << 20  // of each further source: connections and their buffers
+	)
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(base + int64(cfg.Limits.Buffer))
+		debug.SetMemoryLimit(base + int64(cfg.Limits.Buffer) + more*int64(max(len(cfg.Sources)-1, 0)))
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,12 +25,13 @@ const statusTimeout = 4 * time.Second
 
 func (a *app) statusCommand() *cobra.Command {
 	var asJSON bool
+	var source string
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Ask the running relay how it is",
 		Long: `Ask the relay that runs on this machine (http.address) for its role, checkpoint, lag, records in flight and last error.
 
-Exit codes: 0 it is ready (active and progressing, or standing by), 1 it is not ready or does not run, 64 usage, 78 configuration.
+Exit codes: 0 it is ready (active and progressing, or standing by; of several sources all are), 1 it is not ready or does not run, 64 usage, 78 configuration.
 So it serves as the health check of a container.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -37,43 +39,81 @@ So it serves as the health check of a container.`,
 			if err != nil {
 				return err
 			}
-			return a.status(cfg, asJSON)
+			return a.status(cfg, source, asJSON)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print the answer as it came")
+	sourceFlag(c, &source, "all if not given")
 	return c
 }
 
-func (a *app) status(cfg *config.Config, asJSON bool) error {
-	s, body, err := a.askStatus(cfg)
+func (a *app) status(cfg *config.Config, source string, asJSON bool) error {
+	asked, err := chosen(cfg, source)
 	if err != nil {
 		return err
 	}
+	v, body, err := a.askStatus(cfg)
+	if err != nil {
+		return err
+	}
+	ready := v.Ready
+	if len(asked) == 1 && len(v.Sources) > 1 {
+		if err := only(v, asked[0].Name); err != nil {
+			return err
+		}
+		var b bytes.Buffer
+		if err := writeJSON(&b, v.Sources[0]); err != nil {
+			return err
+		}
+		ready, body = v.Sources[0].Ready, b.Bytes()
+	}
 	if asJSON {
 		_, err = a.out.Write(body)
-	} else {
-		err = printStatus(a.out, s, time.Now())
 	}
-	if err == nil && !s.Ready {
+	for i := range v.Sources {
+		if !asJSON && i > 0 {
+			fmt.Fprintln(a.out)
+		}
+		if !asJSON && err == nil {
+			err = printStatus(a.out, &v.Sources[i], time.Now())
+		}
+	}
+	if err == nil && !ready {
 		return errReported
 	}
 	return err
 }
 
-// askStatus gets the body of /status of the relay of this configuration, and refuses what is none.
-func (a *app) askStatus(cfg *config.Config) (*relay.Status, []byte, error) {
+// only leaves one relay.
+func only(v *relay.Overview, name string) error {
+	for _, s := range v.Sources {
+		if s.Name == name {
+			v.Sources = []relay.Status{s}
+			return nil
+		}
+	}
+	return fmt.Errorf("the process that runs has no source %s: it was started with another configuration; restart it", name)
+}
+
+// askStatus gets the body of /status of the process of this configuration, and refuses what is none.
+func (a *app) askStatus(cfg *config.Config) (*relay.Overview, []byte, error) {
 	r, err := ask(cfg.HTTP.Address, http.MethodGet, "/status")
 	if err != nil {
 		return nil, nil, err
 	}
-	var s relay.Status
-	if err := json.Unmarshal(r.body, &s); err != nil || r.code != http.StatusOK || s.Name == "" {
+	var v relay.Overview
+	err = json.Unmarshal(r.body, &v)
+	if err == nil && v.Sources == nil { // one relay, which is its own answer
+		v.Sources = make([]relay.Status, 1)
+		err = json.Unmarshal(r.body, &v.Sources[0])
+	}
+	if err != nil || r.code != http.StatusOK || v.Name == "" {
 		return nil, nil, fmt.Errorf("what answers at http.address %s is no relay (%s); correct http.address or stop the other program", cfg.HTTP.Address, r.status)
 	}
-	if s.Name != cfg.Name {
-		return nil, nil, fmt.Errorf("the relay at http.address %s is called %q and this configuration is of %q; give each relay an http.address of its own", cfg.HTTP.Address, s.Name, cfg.Name)
+	if v.Name != cfg.Name {
+		return nil, nil, fmt.Errorf("the relay at http.address %s is called %q and this configuration is of %q; give each relay an http.address of its own", cfg.HTTP.Address, v.Name, cfg.Name)
 	}
-	return &s, r.body, nil
+	return &v, r.body, nil
 }
 
 // answer is what a relay says.

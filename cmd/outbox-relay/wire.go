@@ -212,7 +212,7 @@ func errNoStart(cfg *config.Config) error {
 // ruleFaults compiles the rules to find the faults of their templates.
 func ruleFaults(cfg *config.Config) []config.Fault {
 	var faults router.Faults
-	if _, err := router.New(routes(cfg)); len(cfg.Tables) == 0 || !errors.As(err, &faults) {
+	if _, err := router.New(routes(cfg.Each()[0])); len(cfg.Tables) == 0 || !errors.As(err, &faults) {
 		return nil
 	}
 	var out []config.Fault

@@ -39,6 +39,7 @@ var rules = []rule{
 	{name: "relay/kafka/conn", imports: []string{"internal/tlsfault", "internal/redact"}},
 	{name: "relay/kafka/txn", imports: []string{"relay/kafka/conn"}},
 	{name: "relay/stdout", imports: []string{"router"}},
+	{name: "relay/fleet", imports: []string{"relay"}},
 	{name: "relay/httpd", imports: []string{"relay"}},
 	{name: "relay/preflight", imports: []string{"binlog", "binlog/*", "router", "checkpoint", "checkpoint/kafkastore", "relay/kafka"}},
 	{name: "relay/relaytest"},

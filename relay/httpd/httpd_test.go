@@ -228,3 +228,50 @@ func TestAConnectionFromElsewhereMayNotPause(t *testing.T) {
 		}
 	}
 }
+
+func TestSeveralRelaysAreAList(t *testing.T) {
+	t.Parallel()
+	one, two := active, notReady()
+	one.Name, two.Name = "orders-a", "orders-b"
+	server, err := httpd.Listen(httpd.Options{Address: "127.0.0.1:0", Name: "orders", Relays: []httpd.Relay{fixed(one), fixed(two)}, Gatherer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = server.Serve() }() // ends with Close
+	t.Cleanup(func() { server.Close() })
+	url := "http://" + server.Addr()
+	response, body := ask(t, http.MethodGet, url+"/readyz")
+	if want := "orders-a active\norders-b not ready: topic <orders> does not exist\n"; response.StatusCode != http.StatusServiceUnavailable || body != want {
+		t.Errorf("got %d %q, want 503 %q", response.StatusCode, body, want)
+	}
+	_, body = ask(t, http.MethodGet, url+"/status")
+	var v relay.Overview
+	if err := json.Unmarshal([]byte(body), &v); err != nil || v.Name != "orders" || v.Ready || len(v.Sources) != 2 || v.Sources[1].Name != "orders-b" {
+		t.Errorf("got %+v, %v", v, err)
+	}
+	_, body = ask(t, http.MethodGet, url+"/")
+	for _, want := range []string{"1 of 2 sources are not ready", `href="?source=orders-a"`, "topic &lt;orders&gt; does not exist"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if _, body = ask(t, http.MethodGet, url+"/?source=b"); !strings.Contains(body, "Not ready") || !strings.Contains(body, "<h1>orders-b</h1>") {
+		t.Error("the page of one relay is not that")
+	}
+	for path, want := range map[string]string{"/pause?source=b": "orders-b: paused\n", "/pause": "orders-a: paused\norders-b: paused\n"} {
+		request, err := http.NewRequest(http.MethodPost, url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set(httpd.ControlHeader, "1")
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(response.Body)
+		response.Body.Close()
+		if response.StatusCode != http.StatusOK || string(text) != want {
+			t.Errorf("%s: got %d %q, want %q", path, response.StatusCode, text, want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ package stdout
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,6 +23,7 @@ type Sink struct {
 	acked   func([]uint64)
 	mu      sync.Mutex
 	out     *bufio.Writer
+	text    bytes.Buffer // the line being made
 	pending []uint64
 	err     error
 }
@@ -73,9 +75,18 @@ func (s *Sink) Publish(_ context.Context, rec *router.Record, seq uint64) error 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	enc := json.NewEncoder(s.out)
+	s.text.Reset()
+	enc := json.NewEncoder(&s.text)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(l); err != nil {
+		return fmt.Errorf("printing a record: %w", err)
+	}
+	if s.text.Len() > s.out.Available() { // whole lines in each write: other relays of the process may print to the same place
+		if err := s.flush(); err != nil {
+			return err
+		}
+	}
+	if _, err := s.out.Write(s.text.Bytes()); err != nil {
 		return fmt.Errorf("printing a record: %w", err)
 	}
 	if s.pending = append(s.pending, seq); len(s.pending) < 1000 {
