@@ -89,6 +89,9 @@ func (s *Store) transaction(ctx context.Context, value []byte) error {
 	}
 	s.doubt = false
 	s.sequence++ // one per save: 2^31 of them take decades
+	if p := s.id.Producer(); p != s.producer {
+		s.begin(p)
+	}
 	return nil
 }
 

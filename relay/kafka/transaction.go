@@ -110,6 +110,9 @@ func (p *Publisher) Commit(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.unlock()
 	p.sending = p.window
+	if now := p.txn.coordinator.Producer(); now.ID != p.producer || now.Epoch != p.epoch {
+		p.renumber(now)
+	}
 	for _, t := range p.topics {
 		if t.records > 0 {
 			t.metrics.records.Add(float64(t.records))
@@ -122,6 +125,16 @@ func (p *Publisher) Commit(ctx context.Context) error {
 	}
 	p.txn.ask()
 	return nil
+}
+
+// renumber goes on with a new epoch, in which all sequences begin at 0. Nothing that was sent is outstanding.
+func (p *Publisher) renumber(now txn.Producer) {
+	p.producer, p.epoch = now.ID, now.Epoch
+	for _, t := range p.topics {
+		for _, part := range t.parts {
+			part.pid = noProducer
+		}
+	}
 }
 
 // awaitWindow waits until nothing of the window that was cut is outstanding.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -414,4 +415,100 @@ func TestAPartitionThatIsNoMoreIsNotWaitedForInATransaction(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatalf("the publisher goes on: %+v", x.p.Stats())
 	}
+}
+
+// late holds the first EndTxn of a connection back as a network does that has lost it: its sender gives up waiting, and asks again over another connection.
+type late struct {
+	mu   sync.Mutex
+	conn net.Conn
+	held []byte
+}
+
+func (l *late) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, network, address)
+	return &lateConn{c, l}, err
+}
+
+// arrive lets it through, and waits until it was answered.
+func (l *late) arrive(t *testing.T) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.conn.Close()
+	_ = l.conn.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := l.conn.Write(l.held); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.conn.Read(make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type lateConn struct {
+	net.Conn
+	late *late
+}
+
+const endTxn = 26 // api key
+
+func (c *lateConn) Write(b []byte) (int, error) {
+	c.late.mu.Lock()
+	defer c.late.mu.Unlock()
+	if c.late.conn == nil && len(b) > 6 && binary.BigEndian.Uint16(b[4:]) == endTxn {
+		c.late.conn, c.late.held = c.Conn, slices.Clone(b)
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *lateConn) Close() error {
+	c.late.mu.Lock()
+	defer c.late.mu.Unlock()
+	if c.late.conn == c.Conn {
+		return c.Conn.SetReadDeadline(time.Now())
+	}
+	return c.Conn.Close()
+}
+
+// A request to commit that arrives when it was repeated and answered already commits nothing of the next window.
+func TestALateCommitDoesNotCommitTheNextWindow(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic, checkpoints := k.NewTopic(t, 2, nil), k.NewTopic(t, 1, nil)
+	var l late
+	x := startTransactor(t, k.Addrs(), checkpoints, uniqueTopic(t), func(_ *kafka.Options, o *txn.Options) { o.Conn.Dialer = l.dial })
+	x.publish(topic, 0, 100)
+	x.cut()
+	x.commit()
+	x.publish(topic, 100, 200)
+	if err := x.p.Drain(ctxTimeout(t, time.Minute)); err != nil { // in the log, and not committed
+		t.Fatal(err)
+	}
+	l.arrive(t)
+	x.wantVisible(topic, 100)
+}
+
+// After such a commit the publisher goes on, under a new epoch.
+func TestWindowsGoOnBehindACommitWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic, checkpoints := k.NewTopic(t, 2, nil), k.NewTopic(t, 1, nil)
+	var l late
+	x := startTransactor(t, k.Addrs(), checkpoints, uniqueTopic(t), func(_ *kafka.Options, o *txn.Options) { o.Conn.Dialer = l.dial })
+	before := x.coordinator.Producer()
+	for w := range 3 {
+		x.publish(topic, 200*w, 200*w+100)
+		x.cut()
+		x.publish(topic, 200*w+100, 200*w+200)
+		x.commit()
+		if w == 1 {
+			l.arrive(t)
+		}
+	}
+	x.cut()
+	x.commit()
+	if now := x.coordinator.Producer(); now.Epoch < before.Epoch+2 {
+		t.Errorf("the producer was %v and is %v", before, now)
+	}
+	x.wantVisible(topic, 600)
 }

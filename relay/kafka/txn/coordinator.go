@@ -57,8 +57,9 @@ type Coordinator struct {
 	addr string // of the coordinator, empty when it has to be found
 	next int    // index of the address to ask for it
 
-	mu       sync.Mutex
-	producer Producer
+	mu         sync.Mutex
+	producer   Producer
+	unanswered bool // an EndTxn of this epoch has no answer: it may arrive yet
 }
 
 const (
@@ -101,7 +102,7 @@ func New(o Options) (*Coordinator, error) {
 // It may be called twice.
 func (c *Coordinator) Close() { c.cancel() }
 
-// Producer is who may write in this id's transactions, as the last Fence or Abort found; ID is -1 before.
+// Producer is who may write in this id's transactions, as the last Fence, Abort or Commit found; ID is -1 before.
 func (c *Coordinator) Producer() Producer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +156,7 @@ func (c *Coordinator) init(ctx context.Context, op string, as Producer) (Produce
 		return noProducer, err
 	}
 	c.mu.Lock()
-	c.producer = p
+	c.producer, c.unanswered = p, false
 	c.mu.Unlock()
 	return p, nil
 }
@@ -201,7 +202,8 @@ func worst(asked map[string][]int32, answer map[string][]*sarama.PartitionError)
 
 // Commit makes all that was written since the last one visible, and nothing else: it returns nil once the coordinator has stored that decision, also if that was
 // an earlier attempt whose answer was lost. ErrAborted says that nothing of the transaction is or ever will be visible. After ErrFenced or an end of ctx it may
-// have been committed or not: whoever has the id next finds out by reading what was committed.
+// have been committed or not: whoever has the id next finds out by reading what was committed. Where an attempt had no answer the producer has a new epoch
+// behind it: that attempt may still be on its way, and would commit what the next transaction holds when it arrives.
 func (c *Coordinator) Commit(ctx context.Context) error {
 	p := c.Producer()
 	err := c.do(ctx, "committing", func(b *sarama.Broker) (sarama.KError, error) {
@@ -209,11 +211,23 @@ func (c *Coordinator) Commit(ctx context.Context) error {
 			Version: c.txnVersion(), TransactionalID: c.o.ID, ProducerID: p.ID, ProducerEpoch: p.Epoch, TransactionResult: true,
 		})
 		if err != nil {
+			c.mu.Lock()
+			c.unanswered = true
+			c.mu.Unlock()
 			return 0, err
 		}
 		return resp.Err, nil
 	})
-	return c.settle(ctx, err)
+	if err != nil {
+		return c.settle(ctx, err)
+	}
+	c.mu.Lock()
+	unanswered := c.unanswered
+	c.mu.Unlock()
+	if unanswered {
+		_, err = c.init(ctx, "taking a new epoch", p)
+	}
+	return err
 }
 
 // settle finds out what a lost transaction means. The codes of one that ran into its time-out and of an id that another instance took are the same; asking for
