@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -420,6 +419,12 @@ func TestAnIDThatTheCoordinatorForgot(t *testing.T) {
 	}})
 	o := options(k, unique())
 	s := open(t, o)
+	forgotten := func() {
+		t.Helper()
+		if err := k.WaitForgotten(t.Context(), o.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
 	save := func(s *kafkastore.Store, n, token uint64) error {
 		c := numbered(o.Name, n)
 		c.FencingToken = token
@@ -428,40 +433,19 @@ func TestAnIDThatTheCoordinatorForgot(t *testing.T) {
 	if err := save(s, 1, 1); err != nil {
 		t.Fatal(err)
 	}
-	awaitForgotten(t, k, o.Name)
+	forgotten()
 	if err := save(s, 2, 1); err != nil {
 		t.Fatal(err)
 	}
-	awaitForgotten(t, k, o.Name)
+	forgotten()
 	// Here another instance was active meanwhile, and its id is forgotten too.
 	if err := save(open(t, o), 3, 2); err != nil {
 		t.Fatal(err)
 	}
-	awaitForgotten(t, k, o.Name)
+	forgotten()
 	wantHint(t, save(s, 4, 1), checkpoint.ErrFenced)
 	c, err := open(t, o).Load(t.Context())
 	wantNumber(t, c, err, 3)
-}
-
-// awaitForgotten waits until the coordinator does not list a transactional.id.
-func awaitForgotten(t *testing.T, k *sandbox.Kafka, id string) {
-	t.Helper()
-	c := sarama.NewConfig()
-	c.Version = sarama.V3_6_0_0
-	b := sarama.NewBroker(k.Addrs()[0])
-	if err := b.Open(c); err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	for {
-		resp, err := b.ListTransactions(&sarama.ListTransactionsRequest{DurationFilter: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !slices.ContainsFunc(resp.TransactionStates, func(s sarama.ListTransactionsResponseTransactionState) bool { return s.TransactionalID == id }) {
-			return
-		}
-	}
 }
 
 // The leader of the partition is killed again and again. What a save acknowledged is never missing, also right after the next leader took over, which does

@@ -46,6 +46,8 @@ func (k transactionalSink) Commit(ctx context.Context) error { return endOf(k.Pu
 // endOf names the end of a transaction in the relay's words.
 func endOf(err error) error {
 	switch {
+	case errors.Is(err, txn.ErrForgotten): // whoever has the lock on MySQL takes the id anew, and finds out whether another instance had it meanwhile
+		return fmt.Errorf("%w: %w", relay.ErrSinkAborted, err)
 	case errors.Is(err, txn.ErrFenced):
 		return fmt.Errorf("%w: %w", relay.ErrSinkFenced, err)
 	case errors.Is(err, txn.ErrAborted):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -173,4 +174,23 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-time.After(d):
 	}
+}
+
+// WaitForgotten waits until the coordinator of a transactional.id has forgotten it (transactional.id.expiration.ms). The cluster has one broker.
+func (k *Kafka) WaitForgotten(ctx context.Context, id string) error {
+	b := sarama.NewBroker(k.internalAddrs()[0])
+	if err := b.Open(adminConfig()); err != nil {
+		return err
+	}
+	defer b.Close()
+	for ctx.Err() == nil {
+		resp, err := b.ListTransactions(&sarama.ListTransactionsRequest{DurationFilter: -1})
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(resp.TransactionStates, func(s sarama.ListTransactionsResponseTransactionState) bool { return s.TransactionalID == id }) {
+			return nil
+		}
+	}
+	return ctx.Err()
 }

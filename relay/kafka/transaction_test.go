@@ -512,3 +512,26 @@ func TestWindowsGoOnBehindACommitWithoutAnAnswer(t *testing.T) {
 	}
 	x.wantVisible(topic, 600)
 }
+
+// An id that its coordinator has forgotten after long idleness is told from one that another instance has taken.
+func TestAnIDThatTheCoordinatorForgotIsNoTakeover(t *testing.T) {
+	t.Parallel()
+	k := sandbox.RunKafka(t, sandbox.KafkaOptions{Properties: map[string]string{
+		"transactional.id.expiration.ms": "1000", "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
+	}})
+	topic, checkpoints := k.NewTopic(t, 1, nil), k.NewTopic(t, 1, nil)
+	x := startTransactor(t, k.Addrs(), checkpoints, uniqueTopic(t), nil)
+	x.publish(topic, 0, 10)
+	x.cut()
+	x.commit()
+	if err := k.WaitForgotten(ctxTimeout(t, time.Minute), x.coordinator.ID()); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.p.Publish(ctxTimeout(t, time.Minute), record(topic, "a", 10), 10); err != nil {
+		t.Fatal(err)
+	}
+	x.p.Flush()
+	if err := <-x.ended; !errors.Is(err, txn.ErrForgotten) {
+		t.Errorf("Run gives %v", err)
+	}
+}

@@ -11,6 +11,9 @@ var (
 	// ErrFenced says that another owner has taken the transactional.id, or that the coordinator has forgotten it: what was written since the last commit is not
 	// visible, and nobody may go on from memory. Only a Fence makes the id usable again, and only whoever is allowed to be active may do that.
 	ErrFenced = errors.New("the transactional.id is another instance's now")
+	// ErrForgotten is the kind of ErrFenced in which the coordinator has no such producer: it forgets an id that was idle for a week
+	// (transactional.id.expiration.ms). Another owner may have had it since.
+	ErrForgotten = errors.New("the transactional.id was forgotten by its coordinator")
 	// ErrAborted says that the transaction was aborted without anybody else taking the id: it was open for longer than its time-out. The producer has a new epoch.
 	ErrAborted = errors.New("the transaction was aborted after its time-out")
 	// ErrClosed ends calls after Close.
@@ -39,6 +42,8 @@ func (e *Error) Unwrap() []error {
 	switch e.kind {
 	case fenced:
 		return []error{ErrFenced, e.Err}
+	case forgotten:
+		return []error{ErrFenced, ErrForgotten, e.Err}
 	case lost:
 		return []error{errLost, e.Err}
 	}
@@ -57,7 +62,8 @@ type verdict uint8
 const (
 	transient verdict = iota // try again
 	lost                     // the transaction is gone: fenced or timed out
-	fenced                   // the id is gone
+	fenced                   // the id is another owner's
+	forgotten                // nobody has the id
 	refused                  // a person has to act
 	missing                  // a partition is not there, for now or for good
 )
@@ -73,7 +79,7 @@ func judge(code sarama.KError) verdict {
 	case 90: // PRODUCER_FENCED: of InitProducerId it is final, of the other calls it can be the time-out
 		return lost
 	case 49, 105: // INVALID_PRODUCER_ID_MAPPING, TRANSACTIONAL_ID_NOT_FOUND: expired after long idleness
-		return fenced
+		return forgotten
 	case 29, 31, 33, 34, 35, 42, 50, 53, 54, 58:
 		return refused
 	case 3: // UNKNOWN_TOPIC_OR_PARTITION
