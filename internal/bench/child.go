@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -124,6 +125,23 @@ func (c *child) used() time.Duration {
 	}
 	<-c.done
 	return c.u.CPU
+}
+
+// wakeups is how often the threads of the process have given up the processor to wait for something, so far.
+func (c *child) wakeups() int64 {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", c.cmd.Process.Pid)) // the pattern is right
+	var sum int64
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			continue // the thread has ended
+		}
+		_, rest, _ := bytes.Cut(text, []byte("\nvoluntary_ctxt_switches:"))
+		line, _, _ := bytes.Cut(rest, []byte("\n"))
+		n, _ := strconv.ParseInt(strings.TrimSpace(string(line)), 10, 64)
+		sum += n
+	}
+	return sum
 }
 
 // kill ends a process that does not end by itself. What wait gives then is right, without the error.

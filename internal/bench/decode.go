@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,52 +26,53 @@ const (
 // decodeRun is one measurement of one decoder.
 type decodeRun struct{ nanoseconds, allocations, bytes float64 } // of one row
 
-func decodeCommand(ctx context.Context, args []string, out io.Writer) error {
+func decodeCommand(ctx context.Context, g global, args []string) (tables []*table, err error) {
 	flags := flag.NewFlagSet("decode", flag.ContinueOnError)
-	rounds := flags.Int("rounds", 3, "measurements of each decoder, of about a second")
+	rounds := flags.Int("rounds", g.rounds(3), "measurements of each decoder, of about a second")
 	profile := flags.String("cpuprofile", "", "folder for CPU profiles of the reader that passes by foreign events")
 	only := flags.String("only", "", "measure only the outbox or only the foreign rows")
 	if err := flags.Parse(args); err != nil {
-		return err
+		return nil, err
 	}
 	s, err := startServers(ctx, false)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer s.Close()
-	missed := s.createForeign(ctx)
-	if missed == nil && *only != "outbox" {
-		missed = foreignDecode(ctx, s, *rounds, *profile, out)
+	if err := s.createForeign(ctx); err != nil {
+		return nil, err
 	}
-	if missed != nil && !errors.Is(missed, errMissed) || *only == "foreign" {
-		return missed
+	if *only != "outbox" {
+		if tables, err = foreignDecode(ctx, s, *rounds, *profile); err != nil {
+			return tables, err
+		}
+	}
+	if *only == "foreign" {
+		return tables, nil
 	}
 	for _, w := range []workload{{Name: "small", Rows: 2000, PerTx: 10, JSON: 290}, {Name: "large", Rows: 500, PerTx: 1, JSON: 10_000}} {
 		if err := s.backlog(ctx, w, false); err != nil {
-			return err
+			return tables, err
 		}
 		c, err := captureEvents(s, w.Rows)
 		if err != nil {
-			return err
+			return tables, err
 		}
-		var theirs, ours []decodeRun
+		runs := map[string][]decodeRun{}
 		for range *rounds {
-			for _, d := range []struct {
-				run  func(*capture) (int, error)
-				into *[]decodeRun
-			}{{goMySQL, &theirs}, {relayDecoder, &ours}} {
-				r, err := measureDecode(c, d.run)
+			for name, decode := range map[string]func(*capture) (int, error){"go-mysql": goMySQL, "relay": relayDecoder} {
+				r, err := measureDecode(c, decode)
 				if err != nil {
-					return err
+					return tables, err
 				}
-				*d.into = append(*d.into, r)
+				runs[name] = append(runs[name], r)
 			}
 		}
-		if err := reportDecode(out, w, theirs, ours); err != nil {
-			missed = err
-		}
+		t := &table{Name: "decode-" + w.Name, About: fmt.Sprintf("decoding rows with about %d bytes of JSON; processor time; the relay's includes routing to key, value and headers", w.JSON)}
+		decodeFigures(t, "row", runs, wantDecode, wantAllocs)
+		tables = append(tables, t)
 	}
-	return missed
+	return tables, nil
 }
 
 // capture holds the events of the outbox table as the server wrote them.
@@ -241,23 +241,16 @@ func (d *rowDecoder) rows(ev []byte) error {
 	return d.walk.Err()
 }
 
-func reportDecode(out io.Writer, w workload, theirs, ours []decodeRun) error {
-	fmt.Fprintf(out, "decoding rows with about %d bytes of JSON; processor time, medians of %d runs; ours includes routing to key, value and headers\n", w.JSON, len(ours))
-	return printLines(out, decodeLines("row", theirs, ours, wantDecode, wantAllocs))
-}
-
-// decodeLines compares the medians of what one row or event takes.
-func decodeLines(what string, theirs, ours []decodeRun, wantRatio, wantAllocs float64) []line {
-	figure := func(name, format string, of func(decodeRun) float64) (line, float64) {
-		t, o := medianOf(theirs, of), medianOf(ours, of)
-		return line{name: name + " per " + what, baseline: fmt.Sprintf(format, t), relay: fmt.Sprintf(format, o), ratio: fmt.Sprintf("%.2f×", t/o)}, t / o
+// decodeFigures compares what one row or event takes.
+func decodeFigures(t *table, what string, runs map[string][]decodeRun, wantRatio, wantAllocs float64) {
+	t.Contestants = []string{"relay", "go-mysql"}
+	of := func(figure func(decodeRun) float64) func(string) []float64 {
+		return func(c string) []float64 { return figures(runs[c], figure) }
 	}
-	speed, ratio := figure("ns", "%.2f", func(r decodeRun) float64 { return r.nanoseconds })
-	speed.target, speed.judged, speed.ok = fmt.Sprintf("≥ %g×", wantRatio), true, ratio >= wantRatio
-	allocs, _ := figure("allocations", "%.4f", func(r decodeRun) float64 { return r.allocations })
-	allocs.target, allocs.judged, allocs.ratio = fmt.Sprintf("≤ %g", wantAllocs), true, ""
-	allocs.ok = medianOf(ours, func(r decodeRun) float64 { return r.allocations }) <= wantAllocs
-	memory, _ := figure("bytes allocated", "%.2f", func(r decodeRun) float64 { return r.bytes })
-	memory.ratio = ""
-	return []line{{name: "figure", baseline: "go-mysql", relay: "relay", ratio: "factor", target: "target"}, speed, allocs, memory}
+	speed, allocs := "ns per "+what, "allocations per "+what
+	t.add(speed, 0, of(func(r decodeRun) float64 { return r.nanoseconds }))
+	t.add(allocs, 4, of(func(r decodeRun) float64 { return r.allocations }))
+	t.add("bytes allocated per "+what, 1, of(func(r decodeRun) float64 { return r.bytes }))
+	t.judge(speed, t.ratio(speed, "go-mysql", 1/wantRatio, true))
+	t.judge(allocs, t.limit(allocs, allocs, wantAllocs))
 }

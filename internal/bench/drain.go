@@ -107,13 +107,13 @@ type list []string
 func (l *list) String() string     { return fmt.Sprint([]string(*l)) }
 func (l *list) Set(s string) error { *l = append(*l, s); return nil }
 
-func drainCommand(ctx context.Context, args []string, out io.Writer) error {
+func drainCommand(ctx context.Context, g global, args []string) ([]*table, error) {
 	var f drainFlags
 	flags := flag.NewFlagSet("drain", flag.ContinueOnError)
 	flags.StringVar(&f.workload, "workload", "mixed", "one of "+workloadNames())
 	flags.IntVar(&f.rows, "rows", 0, "outbox rows (default: the workload's own, 300000 for mixed)")
-	flags.IntVar(&f.rounds, "rounds", 3, "measured runs of each contestant, after a first one of the relay that only warms Kafka up")
-	flags.IntVar(&f.slow, "debezium-rounds", 2, "measured runs of Debezium, with each of its settings")
+	flags.IntVar(&f.rounds, "rounds", g.rounds(3), "measured runs of each contestant, after a first one of the relay that only warms Kafka up")
+	flags.IntVar(&f.slow, "debezium-rounds", g.rounds(2), "measured runs of Debezium, with each of its settings")
 	flags.StringVar(&f.only, "only", "", "contestants, with commas between them (default: all, or all but Debezium with -state)")
 	flags.StringVar(&f.state, "state", "", "use the servers and rows of a running `bench serve -state FILE`")
 	flags.StringVar(&f.cpuprofile, "cpuprofile", "", "folder for CPU profiles of the relay, one per run")
@@ -122,18 +122,38 @@ func drainCommand(ctx context.Context, args []string, out io.Writer) error {
 	flags.StringVar(&f.program, "relay", "", "the relay's program (default: built from the working tree)")
 	flags.Var(&f.sets, "set", "configuration of the relay, as in -set kafka.linger=5ms; may be repeated")
 	if err := flags.Parse(args); err != nil {
-		return err
+		return nil, err
+	}
+	if g.quick {
+		f.shorten(g.parts())
 	}
 	s, err := f.servers(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer s.Close()
 	t, err := f.drain(ctx, s)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return t.print(out)
+	return []*table{t}, nil
+}
+
+// shorten makes a quick run of it: fewer rows, and Debezium where its figures differ most.
+func (f *drainFlags) shorten(parts int) {
+	if w, err := workloadNamed(f.workload); err == nil && f.rows == 0 {
+		f.rows = w.Rows / parts
+	}
+	if f.only != "" {
+		return
+	}
+	f.only = "relay,baseline,packets,producer"
+	switch f.workload {
+	case "mixed":
+		f.only = ""
+	case "single", "large", "sparse", "small":
+		f.only += ",debezium-tuned"
+	}
 }
 
 // drain measures all contestants on the backlog of the servers.

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -35,11 +34,11 @@ const (
 
 // foreignStreams are what the table orders may put into a binlog.
 var foreignStreams = []struct {
-	name  string
-	write func(ctx context.Context, s *servers) error
+	short, name string
+	write       func(ctx context.Context, s *servers) error
 }{
-	{"transactions that insert or update one row of orders", func(ctx context.Context, s *servers) error { return writePairs(ctx, s, 20_000) }},
-	{"transactions that insert 1000 rows of orders", func(ctx context.Context, s *servers) error { return writeBulk(ctx, s, 200) }},
+	{"foreign-single", "transactions that insert or update one row of orders", func(ctx context.Context, s *servers) error { return writePairs(ctx, s, 20_000) }},
+	{"foreign-bulk", "transactions that insert 1000 rows of orders", func(ctx context.Context, s *servers) error { return writeBulk(ctx, s, 200) }},
 }
 
 // foreignCapture holds transactions of a foreign table as the server wrote them.
@@ -53,40 +52,37 @@ type foreignCapture struct {
 
 type kindSize struct{ count, bytes int }
 
-// foreignDecode measures each stream and reports it.
-func foreignDecode(ctx context.Context, s *servers, rounds int, profile string, out io.Writer) error {
-	var missed error
+// foreignDecode measures each stream.
+func foreignDecode(ctx context.Context, s *servers, rounds int, profile string) (tables []*table, err error) {
 	for i, stream := range foreignStreams {
 		c, err := captureForeign(ctx, s, stream.write)
 		if err != nil {
-			return err
+			return tables, err
 		}
-		var theirs, ours []decodeRun
+		runs := map[string][]decodeRun{}
 		for round := range rounds {
 			r, err := measurePasses(c.sync)
 			if err != nil {
-				return err
+				return tables, err
 			}
-			theirs = append(theirs, r)
+			runs["go-mysql"] = append(runs["go-mysql"], r)
 			stop, err := profileTo(profile, fmt.Sprintf("foreign-%d-%d.pprof", i, round))
 			if err != nil {
-				return err
+				return tables, err
 			}
 			r, err = measurePasses(c.read)
 			stop()
 			if err != nil {
-				return err
+				return tables, err
 			}
-			ours = append(ours, r)
+			runs["relay"] = append(runs["relay"], r)
 		}
-		fmt.Fprintf(out, "passing by %d %s, %s; processor time of replicas that read them from memory, medians of %d runs; ours compares checksums, go-mysql's does not\n", len(c.ends), stream.name, c.sizes(), rounds)
-		err = printLines(out, decodeLines("event", theirs, ours, wantForeign, wantForeignAllocs))
-		if err != nil && !errors.Is(err, errMissed) {
-			return err
-		}
-		missed = errors.Join(missed, err)
+		t := &table{Name: "decode-" + stream.short}
+		t.About = fmt.Sprintf("passing by %d %s, %s; processor time of replicas that read them from memory; the relay's compares checksums, go-mysql's does not", len(c.ends), stream.name, c.sizes())
+		decodeFigures(t, "event", runs, wantForeign, wantForeignAllocs)
+		tables = append(tables, t)
 	}
-	return missed
+	return tables, nil
 }
 
 // profileTo starts a CPU profile in a folder; without one it does nothing.

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,33 +24,33 @@ type memoryRun struct {
 	Spooled int64 // bytes of the largest spool file seen
 }
 
-func memoryCommand(ctx context.Context, args []string, out io.Writer) error {
+func memoryCommand(ctx context.Context, g global, args []string) ([]*table, error) {
 	flags := flag.NewFlagSet("memory", flag.ContinueOnError)
-	foreign := flags.Int("foreign", 1000, "MB of the transaction on a foreign table")
-	outbox := flags.Int("outbox", 500, "MB of the transaction of outbox rows")
+	foreign := flags.Int("foreign", 1000/g.parts(), "MB of the transaction on a foreign table")
+	outbox := flags.Int("outbox", 1000/g.parts(), "MB of the transaction of outbox rows")
 	program := flags.String("relay", "", "the relay's program (default: built from the working tree)")
 	var sets list
 	flags.Var(&sets, "set", "configuration of the relay, as in -set limits.buffer=8MiB; may be repeated")
 	if err := flags.Parse(args); err != nil {
-		return err
+		return nil, err
 	}
 	s, err := startServers(ctx, true, "--max-binlog-size=1G", "--max-binlog-cache-size=8G")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer s.Close()
 	if *program == "" {
 		if *program, err = buildRelay(ctx, s.dir, false); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	db, err := s.open()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer db.Close()
 	if err := createTables(ctx, db); err != nil {
-		return err
+		return nil, err
 	}
 	m := memoryBench{servers: s, db: db, program: *program, sets: sets}
 	var runs []memoryRun
@@ -65,14 +65,14 @@ func memoryCommand(ctx context.Context, args []string, out io.Writer) error {
 	} {
 		r, err := m.run(ctx, t.name, t.write)
 		if err != nil {
-			return fmt.Errorf("a %s transaction of %d MB: %w", t.name, t.megabytes, err)
+			return nil, fmt.Errorf("a %s transaction of %d MB: %w", t.name, t.megabytes, err)
 		}
 		if t.spools && r.Spooled < r.Binlog/2 {
-			return fmt.Errorf("a transaction of %d bytes left only %d bytes in the spool", r.Binlog, r.Spooled)
+			return nil, fmt.Errorf("a transaction of %d bytes left only %d bytes in the spool", r.Binlog, r.Spooled)
 		}
 		runs = append(runs, r)
 	}
-	return reportMemory(out, runs, m.disk)
+	return []*table{memoryTable(runs, m.disk)}, nil
 }
 
 // rowBytes is the size of the rows of a huge transaction.
@@ -226,14 +226,25 @@ func folderBytes(dir string) (int64, error) {
 	return sum, err
 }
 
-func reportMemory(out io.Writer, runs []memoryRun, disk int64) error {
-	fmt.Fprintf(out, "one huge transaction each; MySQL's data folder grew to %.0f MiB; every topic was consumed: each row exactly once\n", mib(disk))
-	lines := []line{{name: "transaction", baseline: "MiB in the binlog; rows published", relay: "MiB peak RSS", ratio: "MiB spooled; s", target: "target"}}
-	for _, r := range runs {
-		lines = append(lines, line{
-			name: r.name, baseline: fmt.Sprintf("%.0f; %d", mib(r.Binlog), r.Rows), relay: fmt.Sprintf("%.1f", mib(r.Peak)),
-			ratio: fmt.Sprintf("%.0f; %.1f", mib(r.Spooled), r.Wall.Seconds()), target: fmt.Sprintf("≤ %.0f MiB", float64(wantPeakMiB)), judged: true, ok: mib(r.Peak) <= wantPeakMiB,
-		})
+// memoryTable has a column for each transaction: all of them are the relay's.
+func memoryTable(runs []memoryRun, disk int64) *table {
+	t := &table{Name: "memory", About: fmt.Sprintf("one huge transaction each, drained by the relay; MySQL's data folder grew to %.0f MiB; every topic was consumed: each row once", mib(disk))}
+	of := func(figure func(memoryRun) float64) func(string) []float64 {
+		return func(c string) []float64 {
+			return figures(slices.DeleteFunc(slices.Clone(runs), func(r memoryRun) bool { return r.name != c }), figure)
+		}
 	}
-	return printLines(out, lines)
+	for _, r := range runs {
+		t.Contestants = append(t.Contestants, r.name)
+	}
+	t.add("MiB in the binlog", 0, of(func(r memoryRun) float64 { return mib(r.Binlog) }))
+	t.add("rows published", 0, of(func(r memoryRun) float64 { return float64(r.Rows) }))
+	t.add("MiB spooled", 0, of(func(r memoryRun) float64 { return mib(r.Spooled) }))
+	t.add("s, start to exit", 1, of(func(r memoryRun) float64 { return r.Wall.Seconds() }))
+	t.add(figurePeak, 1, of(func(r memoryRun) float64 { return mib(r.Peak) }))
+	for _, c := range t.Contestants {
+		one := &table{Contestants: []string{c}, Figures: t.Figures}
+		t.judge(c+", "+figurePeak, one.limit(figurePeak, "MiB", wantPeakMiB))
+	}
+	return t
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sync/errgroup"
@@ -23,68 +23,66 @@ type readRun struct {
 
 // skipStream is one stream of foreign rows.
 type skipStream struct {
-	name         string
+	short, name  string
 	transactions int
 	write        func(ctx context.Context, s *servers, transactions int) error
 }
 
 var skipStreams = []skipStream{
-	{"single-row transactions", 400_000, writeSingles},
-	{"transactions of 1000 rows", 2_000, writeBulk},
+	{"single", "single-row transactions", 400_000, writeSingles},
+	{"bulk", "transactions of 1000 rows", 2_000, writeBulk},
 }
 
-func skipCommand(ctx context.Context, args []string, out io.Writer) error {
+func skipCommand(ctx context.Context, g global, args []string) ([]*table, error) {
 	flags := flag.NewFlagSet("skip", flag.ContinueOnError)
-	rounds := flags.Int("rounds", 7, "runs of each reader, after a first one that does not count")
+	rounds := flags.Int("rounds", max(g.rounds(7), 3), "runs of each reader, after a first one that does not count")
 	profiles := flags.String("cpuprofile", "", "folder for CPU profiles of the readers, one per run")
-	part := flags.Float64("part", 1, "part of the rows to write, for a quick look")
+	part := flags.Float64("part", 1/float64(g.parts()), "part of the rows to write, for a quick look")
 	if err := flags.Parse(args); err != nil {
-		return err
+		return nil, err
 	}
 	s, err := startServers(ctx, false)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer s.Close()
 	db, err := s.open()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer db.Close()
 	if err := createTables(ctx, db); err != nil {
-		return err
+		return nil, err
 	}
 	if _, err := db.ExecContext(ctx, singlesProcedure); err != nil {
-		return err
+		return nil, err
 	}
 	b := skipBench{servers: s}
 	if *profiles != "" {
 		if b.profiles, err = filepath.Abs(*profiles); err != nil {
-			return err
+			return nil, err
 		}
 		if err := os.MkdirAll(b.profiles, 0o755); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	var missed error
+	var tables []*table
 	for _, stream := range skipStreams {
 		stream.transactions = max(writers, int(float64(stream.transactions)**part)/writers*writers)
 		if s.Start, err = executed(ctx, db); err != nil {
-			return err
+			return nil, err
 		}
 		say(fmt.Sprintf("writing %d %s", stream.transactions, stream.name))
 		if err := stream.write(ctx, s, stream.transactions); err != nil {
-			return err
+			return nil, err
 		}
 		results, err := b.readAll(ctx, stream, *rounds)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := reportSkip(out, stream, results); err != nil {
-			missed = err
-		}
+		tables = append(tables, skipTable(stream, results))
 	}
-	return missed
+	return tables, nil
 }
 
 // singlesProcedure commits single rows on the server, which saves a round trip for each.
@@ -179,27 +177,16 @@ func (b skipBench) readOnce(ctx context.Context, stream skipStream, how string, 
 	return r, err
 }
 
-func reportSkip(out io.Writer, stream skipStream, results map[string][]readRun) error {
-	var others []float64
-	for _, rs := range results {
-		for _, r := range rs {
-			others = append(others, r.Others)
-		}
+// Runs are short, and all that disturbs one makes it longer: so the best of them counts, not the median.
+func skipTable(stream skipStream, results map[string][]readRun) *table {
+	t := &table{Name: "skip-" + stream.short, Contestants: []string{"reader", "count", "crc"}}
+	t.About = fmt.Sprintf("skipping %d %s of a foreign table by the relay's reader, by counting packets, and by counting with checksums; best of %d runs", stream.transactions, stream.name, len(results["count"]))
+	best := func(figure func(readRun) float64) func(string) []float64 {
+		return func(c string) []float64 { return []float64{slices.Min(figures(results[c], figure))} }
 	}
-	fmt.Fprintf(out, "skipping %d %s of a foreign table; best of %d runs (they are short, and all that disturbs one makes it longer); others kept %.2f cores busy\n", stream.transactions, stream.name, len(results["count"]), median(others))
-	rate := func(how string) float64 {
-		return float64(stream.transactions) / least(results[how], func(r readRun) float64 { return r.Seconds })
-	}
-	cpu := func(how string) float64 {
-		return least(results[how], func(r readRun) float64 { return r.CPU.Seconds() }) * 1e6 / float64(stream.transactions)
-	}
-	lines := []line{{name: "figure", baseline: "count packets", relay: "relay's reader", ratio: "ratio", target: "target"}}
-	r := rate("reader") / rate("count")
-	lines = append(lines,
-		line{name: "transactions/s", baseline: fmt.Sprintf("%.0f", rate("count")), relay: fmt.Sprintf("%.0f", rate("reader")), ratio: fmt.Sprintf("%.2f×", r), target: fmt.Sprintf("≥ %g×", wantSkip), judged: true, ok: r >= wantSkip},
-		line{name: "transactions/s, count with checksums", baseline: fmt.Sprintf("%.0f", rate("crc")), relay: fmt.Sprintf("%.0f", rate("reader")), ratio: fmt.Sprintf("%.2f×", rate("reader")/rate("crc"))},
-		line{name: "µs CPU per transaction", baseline: fmt.Sprintf("%.2f", cpu("count")), relay: fmt.Sprintf("%.2f", cpu("reader")), ratio: fmt.Sprintf("%.2f×", cpu("reader")/cpu("count"))},
-		line{name: "µs CPU per transaction, count with checksums", baseline: fmt.Sprintf("%.2f", cpu("crc")), relay: fmt.Sprintf("%.2f", cpu("reader")), ratio: fmt.Sprintf("%.2f×", cpu("reader")/cpu("crc"))},
-	)
-	return printLines(out, lines)
+	n := float64(stream.transactions)
+	t.add("ns per transaction", 0, best(func(r readRun) float64 { return r.Seconds / n * 1e9 }))
+	t.add("ns CPU per transaction", 0, best(func(r readRun) float64 { return r.CPU.Seconds() / n * 1e9 }))
+	t.judge("ns per transaction", t.ratio("ns per transaction", "count", 1/wantSkip, true))
+	return t
 }
