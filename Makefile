@@ -16,7 +16,7 @@ ROWS      ?= 200000
 DOCUMENTS ?= 100000
 SEED      ?= 1
 PAUSES    ?= 0
-BENCH     ?= drain
+BENCH     ?= all
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT    ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 LDFLAGS   := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
@@ -106,8 +106,8 @@ fidelity: ## Compare random rows of random tables with what SELECT prints [ROWS=
 	$(GO) run ./internal/fidelity -rows $(ROWS) -documents $(DOCUMENTS) -seed $(SEED) $(if $(MYSQL),-mysql $(MYSQL)) $(if $(METADATA),-metadata $(METADATA))
 
 .PHONY: bench
-bench: ## Measure beside a plain relay of go-mysql and sarama, Debezium, and the limits of reading and of publishing [BENCH=drain, or memory, skip, decode, exactly-once]
-	$(GO) run ./internal/bench $(BENCH)
+bench: ## Measure beside Debezium, a plain relay and the limits of reading and of publishing [BENCH=all, or drain-mixed, latency-500, memory and others; QUICK=1 BENCH_OUT=file.json]
+	$(GO) run ./internal/bench $(if $(QUICK),-quick) $(if $(BENCH_OUT),-out $(abspath $(BENCH_OUT))) $(BENCH)
 
 .PHONY: clean
 clean: ## Remove what the build made; the cache of servers and tools stays

@@ -2,8 +2,197 @@ package main
 
 import (
 	"context"
-	"errors"
+	"flag"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 )
 
-func docsCommand(context.Context, []string, io.Writer) error { return errors.New("later") }
+// figuresFile is the run that the documentation shows, below the root of the repository.
+const figuresFile = "docs/performance/figures.json"
+
+// docPages are the pages with figures in them.
+var docPages = []string{"README.md", "docs/performance.md"}
+
+// docsCommand writes the charts and the figures of the documentation anew from the file of a run.
+func docsCommand(_ context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("docs", flag.ContinueOnError)
+	root := flags.String("root", ".", "root of the repository")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	r, err := readReport(filepath.Join(*root, figuresFile))
+	if err != nil {
+		return err
+	}
+	files := r.charts()
+	for _, page := range docPages {
+		text, err := os.ReadFile(filepath.Join(*root, page))
+		if err != nil {
+			return err
+		}
+		if files[page], err = r.fill(string(text)); err != nil {
+			return fmt.Errorf("%s: %w", page, err)
+		}
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(*root, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+		fmt.Fprintln(out, name)
+	}
+	return nil
+}
+
+// A block of figures stands between these lines.
+const (
+	blockBegin = "<!-- figures: "
+	blockEnd   = "<!-- end of figures -->\n"
+)
+
+// fill replaces what is in the blocks of a page by the figures that they name.
+func (r *report) fill(page string) (string, error) {
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(page, blockBegin)
+		b.WriteString(before)
+		if !found {
+			return b.String(), nil
+		}
+		name, rest, ok1 := strings.Cut(rest, " -->\n")
+		_, after, ok2 := strings.Cut(rest, blockEnd)
+		if !ok1 || !ok2 {
+			return "", fmt.Errorf("a block of figures without an end: %.60s", rest)
+		}
+		text, err := r.block(name)
+		if err != nil {
+			return "", err
+		}
+		b.WriteString(blockBegin + name + " -->\n" + text + blockEnd)
+		page = after
+	}
+}
+
+// block gives the Markdown of a name: a table of the run, or one that is made of several.
+func (r *report) block(name string) (string, error) {
+	switch name {
+	case "run":
+		return fmt.Sprintf("Measured on %s at commit `%s` in %.0f minutes: %d cores of %s, %s GiB, Linux %s; %s.\n",
+			r.Date, r.Commit, r.Minutes, r.Host.Cores, r.Host.Processor, digits(r.Host.MemoryGiB), r.Host.Kernel, strings.Join(r.Versions, ", ")), nil
+	case "rates":
+		return r.across(figureRate), nil
+	case "processor":
+		return r.across(figureCPU), nil
+	case "peaks":
+		return r.across(figurePeak), nil
+	case "summary":
+		return r.summary(), nil
+	case "targets":
+		return r.targets(), nil
+	}
+	for _, t := range r.Tables {
+		if t.Name == name {
+			return t.markdown(), nil
+		}
+	}
+	return "", fmt.Errorf("no figures of the name %s in this run", name)
+}
+
+// drains are the tables of the drains.
+func (r *report) drains() []*table {
+	return slices.DeleteFunc(slices.Clone(r.Tables), func(t *table) bool { return !strings.HasPrefix(t.Name, "drain-") })
+}
+
+// across is one figure of all drains.
+func (r *report) across(name string) string {
+	var contestants []string
+	for _, t := range r.drains() {
+		for _, c := range t.Contestants {
+			if _, ok := t.median(name, c); ok && !slices.Contains(contestants, c) {
+				contestants = append(contestants, c)
+			}
+		}
+	}
+	var b strings.Builder
+	heading(&b, name, contestants)
+	for _, t := range r.drains() {
+		for _, f := range t.Figures {
+			if f.Name == name {
+				f.Name = strings.TrimPrefix(t.Name, "drain-")
+				f.line(&b, contestants)
+			}
+		}
+	}
+	return b.String()
+}
+
+func (t *table) markdown() string {
+	var b strings.Builder
+	heading(&b, "", t.Contestants)
+	for _, f := range t.Figures {
+		f.line(&b, t.Contestants)
+	}
+	return b.String()
+}
+
+func heading(b *strings.Builder, first string, columns []string) {
+	fmt.Fprintf(b, "| %s | %s |\n|---|%s\n", first, strings.Join(columns, " | "), strings.Repeat("--:|", len(columns)))
+}
+
+func (f figure) line(b *strings.Builder, contestants []string) {
+	b.WriteString("| " + f.Name + " |")
+	for _, c := range contestants {
+		b.WriteString(" " + f.cell(c) + " |")
+	}
+	b.WriteByte('\n')
+}
+
+// summary is the small table of the README: the relay beside Debezium as it is tuned.
+func (r *report) summary() string {
+	var b strings.Builder
+	heading(&b, "", []string{"relay", "Debezium, tuned", "ratio"})
+	add := func(what, name, figure string, number int) {
+		for _, t := range r.Tables {
+			if t.Name != name {
+				continue
+			}
+			ours, ok1 := t.median(figure, t.Contestants[0])
+			theirs, ok2 := t.median(figure, "debezium-tuned")
+			if ok1 && ok2 && ours > 0 && theirs > 0 {
+				ratio := fmt.Sprintf("%s×", digits(ours/theirs))
+				if ours < theirs {
+					ratio = fmt.Sprintf("1/%s", digits(theirs/ours))
+				}
+				fmt.Fprintf(&b, "| %s | %.*f | %.*f | %s |\n", what, number, ours, number, theirs, ratio)
+			}
+		}
+	}
+	add("rows/s of a backlog, 10 outbox and 10 other rows in a transaction", "drain-mixed", figureRate, 0)
+	add("rows/s of a backlog, one row in a transaction", "drain-single", figureRate, 0)
+	add("µs of CPU per row of the first", "drain-mixed", figureCPU, 2)
+	add("MiB of memory at its peak", "drain-mixed", figurePeak, 0)
+	add("s from the start to the first record", "drain-mixed", figureFirst, 2)
+	add("ms from COMMIT to a consumer at 500 transactions/s, median", "latency-500", figureP50, 1)
+	add("the same, 99th percentile", "latency-500", figureP99, 1)
+	add("% of a core while nothing happens", "idle", figureCore, 2)
+	return b.String()
+}
+
+// targets lists all of them with their outcome.
+func (r *report) targets() string {
+	var b strings.Builder
+	heading(&b, "benchmark", []string{"figure of the relay (and what was aimed at)", ""})
+	for _, t := range r.Tables {
+		for _, c := range t.Checks {
+			verdict := "met"
+			if !c.met() {
+				verdict = "**missed**"
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", t.Name, c, verdict)
+		}
+	}
+	return b.String()
+}
