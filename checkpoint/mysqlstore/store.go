@@ -219,6 +219,51 @@ func (s *Store) create(ctx context.Context) error {
 	return err
 }
 
+// Probe tells whether the account may do all that the store does, and changes nothing: the server judges rights when a statement is prepared. Its
+// error is a *checkpoint.Error with the statement that helps.
+func (s *Store) Probe(ctx context.Context) error {
+	const op = "trying the rights of the checkpoint"
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx, op); err != nil {
+		return err
+	}
+	where := s.table + " WHERE name = ''"
+	for _, statement := range []string{
+		"SELECT checkpoint FROM " + where, "UPDATE " + s.table + " SET instance = '' WHERE name = ''", "INSERT INTO " + s.table + " (name) VALUES ('')", "DELETE FROM " + where,
+	} {
+		err := s.prepare(ctx, statement)
+		if isMissing(err) {
+			err = s.prepare(ctx, CreateTable(s.o.Schema, s.o.Table))
+			if isMissing(err) {
+				err = s.prepare(ctx, "CREATE DATABASE "+quote(s.o.Schema))
+			}
+			if err == nil {
+				return nil // it comes with the first start, and so do its rights: they are the schema's
+			}
+		}
+		if err != nil {
+			return s.failed(ctx, op, err)
+		}
+	}
+	var readOnly bool
+	if err := s.db.QueryRowContext(ctx, "SELECT @@global.read_only").Scan(&readOnly); err != nil {
+		return s.failed(ctx, op, err)
+	}
+	if readOnly {
+		return s.failed(ctx, op, &mysql.MySQLError{Number: codeOptionPrevents, Message: "the server runs with read_only=ON"})
+	}
+	return nil
+}
+
+func (s *Store) prepare(ctx context.Context, statement string) error {
+	p, err := s.db.PrepareContext(ctx, statement)
+	if err == nil {
+		defer p.Close()
+	}
+	return err
+}
+
 // Remove deletes the checkpoint, whatever is in its row. A missing one is no error. Tokens begin anew.
 func (s *Store) Remove(ctx context.Context) error {
 	const op = "removing checkpoint"

@@ -96,6 +96,7 @@ func (a *app) configCommand() *cobra.Command {
 				return err
 			},
 		},
+		a.grantsCommand(),
 		a.fromDebeziumCommand(),
 	)
 	return c

@@ -48,6 +48,23 @@ func readCheckpoint(ctx context.Context, cfg *config.Config) (*checkpoint.Checkp
 	return s.Load(ctx)
 }
 
+// probeCheckpoint tells whether a checkpoint in a table could be saved; nil for other places, which are looked at otherwise.
+func probeCheckpoint(cfg *config.Config) func(context.Context) error {
+	if cfg.Checkpoint.Store != config.StoreMySQL {
+		return nil
+	}
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		s, err := mysqlstore.Open(mysqlOptions(cfg))
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		return s.Probe(ctx)
+	}
+}
+
 // placeOf names where the checkpoint is.
 func placeOf(cfg *config.Config) string {
 	switch cfg.Checkpoint.Store {

@@ -306,7 +306,7 @@ func sourceSlow(ctx context.Context, r *chaosRun, random *rand.Rand) error {
 func connectionsKilled(ctx context.Context, r *chaosRun, random *rand.Rand) error {
 	for range 1 + random.IntN(6) {
 		var list sql.NullString
-		if err := r.site.DB.QueryRowContext(ctx, "SELECT GROUP_CONCAT(ID) FROM information_schema.PROCESSLIST WHERE USER = 'relay'").Scan(&list); err != nil {
+		if err := r.site.DB.QueryRowContext(ctx, "SELECT GROUP_CONCAT(ID) FROM information_schema.PROCESSLIST WHERE USER = ?", r.site.Database()).Scan(&list); err != nil {
 			return err
 		}
 		for id := range strings.SplitSeq(list.String, ",") {

@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"outbox-relay/binlog/gtid"
 	"outbox-relay/checkpoint"
 	"outbox-relay/checkpoint/filestore"
@@ -48,6 +50,7 @@ type Relay struct {
 	log        string
 	checkpoint string
 	name       string
+	user       string        // in MySQL
 	source     string        // of a checkpoint in MySQL
 	brokers    []string      // of a checkpoint in Kafka
 	done       chan struct{} // closed once the process has ended and is reaped
@@ -57,12 +60,6 @@ type Relay struct {
 func (s *Site) Start(ctx context.Context, o RelayOptions) (*Relay, error) {
 	if o.Checkpoint == "" {
 		o.Checkpoint = s.CheckpointPath()
-	}
-	if o.Source == "" {
-		o.Source = s.o.Source
-	}
-	if len(o.Brokers) == 0 {
-		o.Brokers = s.o.Kafka.Addrs()
 	}
 	binary, err := s.o.Builder.Binary(ctx, o.Build)
 	if err != nil {
@@ -75,7 +72,7 @@ func (s *Site) Start(ctx context.Context, o RelayOptions) (*Relay, error) {
 	if err := os.WriteFile(config, []byte(s.config(o)), 0o600); err != nil {
 		return nil, err
 	}
-	r := &Relay{log: filepath.Join(s.Dir, fmt.Sprintf("relay-%d.log", number)), checkpoint: o.Checkpoint, name: s.Name, done: make(chan struct{})}
+	r := &Relay{log: filepath.Join(s.Dir, fmt.Sprintf("relay-%d.log", number)), checkpoint: o.Checkpoint, name: s.Name, user: s.Database(), done: make(chan struct{})}
 	f, err := os.Create(r.log)
 	if err != nil {
 		return nil, err
@@ -109,9 +106,45 @@ func (s *Site) Start(ctx context.Context, o RelayOptions) (*Relay, error) {
 	return r, nil
 }
 
+// allow makes the relay's account in MySQL with what the relay itself says that it needs.
+func (s *Site) allow(ctx context.Context) error {
+	binary, err := s.o.Builder.Binary(ctx, Build{})
+	if err != nil {
+		return err
+	}
+	config := filepath.Join(s.Dir, "grants.yaml")
+	if err := os.WriteFile(config, []byte(s.config(RelayOptions{Checkpoint: s.CheckpointPath()})), 0o600); err != nil {
+		return err
+	}
+	statements, err := exec.CommandContext(ctx, binary, "config", "grants", "--mysql", "--config", config).Output()
+	if err != nil {
+		return fmt.Errorf("asking for the rights of the relay: %w", err)
+	}
+	for line := range strings.Lines(strings.ReplaceAll(string(statements), "<password>", "relay")) {
+		if strings.HasPrefix(line, "--") {
+			continue
+		}
+		err := s.o.MySQL.Exec(ctx, strings.TrimSuffix(line, ";\n"))
+		var my *mysql.MySQLError
+		if errors.As(err, &my) && my.Number == 1146 { // a table that the test makes later, with what rights that needs
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("giving the relay its rights: %w", err)
+		}
+	}
+	return nil
+}
+
 func (s *Site) config(o RelayOptions) string {
+	if o.Source == "" {
+		o.Source = s.o.Source
+	}
+	if len(o.Brokers) == 0 {
+		o.Brokers = s.o.Kafka.Addrs()
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %s\nsource: {address: %q, user: relay, password: relay, start: %q, heartbeat: 1s}\ntables:\n", s.Name, o.Source, s.First)
+	fmt.Fprintf(&b, "name: %s\nsource: {address: %q, user: %s, password: relay, start: %q, heartbeat: 1s}\ntables:\n", s.Name, o.Source, s.Database(), s.First)
 	database := s.Database()
 	fmt.Fprintf(&b, "  - {table: %s.orders_outbox, preset: outbox, topic: \"%s.order\", when: {aggregate_type: [order]}}\n", database, s.Name)
 	fmt.Fprintf(&b, "  - {table: %s.orders_outbox, preset: outbox, topic: \"%s.{aggregate_type}\"}\n", database, s.Name)
@@ -305,7 +338,7 @@ func (r *Relay) Checkpoint() (*checkpoint.Checkpoint, error) {
 		return filestore.Read(r.checkpoint, r.name)
 	}
 	s, err := mysqlstore.Open(mysqlstore.Options{
-		Name: r.name, Schema: "outbox_relay", Table: "checkpoints", Addresses: []string{r.source}, User: "relay", Program: "e2e",
+		Name: r.name, Schema: "outbox_relay", Table: "checkpoints", Addresses: []string{r.source}, User: r.user, Program: "e2e",
 		Password: func(context.Context) (string, error) { return "relay", nil },
 	})
 	if err != nil {

@@ -115,6 +115,9 @@ func (s *Site) make(ctx context.Context) error {
 	if s.DB, err = s.o.MySQL.Open(database); err != nil {
 		return err
 	}
+	if err := s.allow(ctx); err != nil {
+		return err
+	}
 	if s.First, err = s.Executed(ctx); err != nil {
 		return err
 	}
@@ -134,7 +137,7 @@ func (s *Site) CreateTopic(ctx context.Context, topic string) error {
 	return s.o.Kafka.CreateTopic(ctx, topic, s.o.Partitions, 0, nil)
 }
 
-// Database is the name of the site's database.
+// Database is the name of the site's database, and of the relay's account, which has the rights that `config grants` names and no other.
 func (s *Site) Database() string { return strings.ReplaceAll(s.Name, "-", "_") }
 
 // Topics are the site's topics.
@@ -170,6 +173,7 @@ func (s *Site) Close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		_, _ = s.DB.ExecContext(ctx, "DROP DATABASE "+s.Database()) // the server may be gone by now
+		_, _ = s.DB.ExecContext(ctx, "DROP USER IF EXISTS "+s.Database())
 		s.DB.Close()
 	}
 	if s.keep {

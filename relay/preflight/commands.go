@@ -16,8 +16,5 @@ func CreateTopicCommand(brokers, topic string, partitions, replicas int) string 
 
 // AllowWriteCommand is the shell command that lets a user write to a topic; an unknown user is left to be filled in.
 func AllowWriteCommand(brokers, user, topic string) string {
-	if user == "" {
-		user = "<user>"
-	}
-	return fmt.Sprintf("kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Write --operation Describe --operation DescribeConfigs --topic %s", brokers, user, topic)
+	return writing(topic).Command(brokers, user)
 }

@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,9 +17,10 @@ import (
 )
 
 // local looks at what lies on this machine.
-func (p *plan) local() []Item {
+func (p *plan) local(ctx context.Context) []Item {
 	s := &section{area: "checkpoint"}
 	p.checkpoint(s)
+	p.probe(ctx, s)
 	p.newTables(s)
 	if p.CheckpointPath != "" {
 		p.file(s)
@@ -63,6 +65,24 @@ func (p *plan) checkpoint(s *section) {
 	default:
 		p.damaged = true
 		s.add(Failed, "position", "%v", err)
+	}
+}
+
+// probe tries the rights to save. A place that cannot be reached or read is an item already.
+func (p *plan) probe(ctx context.Context, s *section) {
+	if p.ProbeCheckpoint == nil || p.damaged {
+		return
+	}
+	const name = "rights"
+	err := p.ProbeCheckpoint(ctx)
+	var fault *checkpoint.Error
+	switch {
+	case err == nil:
+		s.add(OK, name, "the checkpoint can be saved at %s", p.CheckpointPlace)
+	case errors.As(err, &fault):
+		s.add(Failed, name, "the checkpoint cannot be saved: %v", err).do(fault.Hint)
+	default:
+		s.add(Unknown, name, "%v", err)
 	}
 }
 

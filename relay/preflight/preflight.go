@@ -40,6 +40,8 @@ type Options struct {
 	CheckpointPath  string
 	CheckpointPlace string
 	ReadCheckpoint  func() (*checkpoint.Checkpoint, error)
+	// ProbeCheckpoint tells whether it could be saved, and changes nothing; nil where that shows otherwise.
+	ProbeCheckpoint func(context.Context) error
 	// CheckpointTopic is set where the checkpoint is in Kafka.
 	CheckpointTopic *kafkastore.Options
 
@@ -62,7 +64,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, fmt.Errorf("preflight: %w", err)
 	}
 	p := &plan{Options: o}
-	local := p.local()
+	local := p.local(ctx)
 	remote := make([][]Item, len(o.Addresses)+1)
 	var g errgroup.Group
 	for i, address := range o.Addresses {

@@ -103,7 +103,7 @@ func (q *source) privileges(ctx context.Context) {
 	if len(rows) > 0 {
 		q.log = rows[0]
 	}
-	q.privilege("REPLICATION CLIENT", err, Warning, "filters of the binlog cannot be seen")
+	q.privilege("REPLICATION CLIENT", err, Warning, "how far a purge is and the filters of the binlog cannot be seen")
 }
 
 // either tries the words of today and then those of older servers.
