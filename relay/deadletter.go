@@ -45,13 +45,15 @@ const (
 	headerRelay = "dead-letter-relay"
 	// headerTimestamp is there only if the record had a timestamp that its topic refused: then that of the letter is when it was made.
 	headerTimestamp = "dead-letter-timestamp"
+	// headerPosition takes the place of router.PositionHeader where the record has none: so its headers are, when it is published again, what they were.
+	headerPosition = "dead-letter-position"
 	// headerPartition is there only if the rule chose the partition.
 	headerPartition = "dead-letter-partition"
 )
 
 // deadLetter makes the dead letter of a record, which shares its bytes: a sink copies what it takes. Key, value and headers are the record's; what could not be made of it is missing.
 func deadLetter(rec *router.Record, bad *Poison, topic, name string, now time.Time) *router.Record {
-	out := &router.Record{Topic: topic, Key: rec.Key, Value: rec.Value, TimestampMillis: rec.TimestampMillis, Partition: router.AnyPartition, Table: rec.Table, Rule: rec.Rule, ID: rec.ID}
+	out := &router.Record{Topic: topic, Key: rec.Key, Value: rec.Value, TimestampMillis: rec.TimestampMillis, Partition: router.AnyPartition, Table: rec.Table, Rule: rec.Rule, ID: rec.ID, Position: rec.Position}
 	var incomplete *router.Poison
 	invalid := bad.Reason == string(router.ReasonInvalidTimestamp)
 	if invalid {
@@ -98,7 +100,11 @@ func deadLetter(rec *router.Record, bad *Poison, topic, name string, now time.Ti
 	if rec.Partition != router.AnyPartition {
 		add(headerPartition, strconv.AppendInt(nil, int64(rec.Partition), 10))
 	}
-	add(router.PositionHeader, position)
+	if rec.Position != nil {
+		add(headerPosition, rec.Position)
+	} else {
+		add(router.PositionHeader, position)
+	}
 	return out
 }
 

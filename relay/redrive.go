@@ -56,7 +56,7 @@ func ReadDeadLetter(rec *router.Record) (DeadLetterInfo, bool) {
 			if n, err := strconv.ParseInt(string(h.Value), 10, 32); err == nil && n >= 0 {
 				d.Partition = int32(n)
 			}
-		case router.PositionHeader:
+		case router.PositionHeader, headerPosition:
 			d.Position = string(h.Value)
 		}
 	}
@@ -85,7 +85,7 @@ func Redrive(rec *router.Record) (*router.Record, error) {
 	}
 	for _, h := range rec.Headers {
 		switch h.Key {
-		case headerReason, headerError, headerTopic, headerTable, headerSize, headerHash, headerRelay, headerTimestamp, headerPartition:
+		case headerReason, headerError, headerTopic, headerTable, headerSize, headerHash, headerRelay, headerTimestamp, headerPosition, headerPartition:
 		default:
 			out.Headers = append(out.Headers, h)
 		}

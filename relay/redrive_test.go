@@ -117,3 +117,22 @@ func TestARedrivenLetterHasTheTimestampOfItsRow(t *testing.T) {
 		}
 	}
 }
+
+// A record that does not tell its position is published again without it, and its letter tells it.
+func TestARedrivenLetterHasTheHeadersOfItsRow(t *testing.T) {
+	t.Parallel()
+	for _, rec := range []*router.Record{
+		{Headers: []router.Header{{Key: "h", Value: []byte("x")}, {Key: router.PositionHeader, Value: []byte("g#1")}}},
+		{Headers: []router.Header{{Key: "h", Value: []byte("x")}}, Position: []byte("g#1")},
+	} {
+		rec.Topic, rec.Partition = "t", router.AnyPartition
+		letter := relay.DeadLetter(rec, &relay.Poison{Reason: "parked", Position: "g#1"}, "dead", "orders", time.Now())
+		if d, ok := relay.ReadDeadLetter(letter); !ok || d.Position != "g#1" {
+			t.Errorf("the letter says %+v", d)
+		}
+		got, err := relay.Redrive(letter)
+		if err != nil || !slices.EqualFunc(got.Headers, rec.Headers, func(a, b router.Header) bool { return a.Key == b.Key && string(a.Value) == string(b.Value) }) {
+			t.Errorf("%v of %v, %v", got, rec.Headers, err)
+		}
+	}
+}

@@ -24,6 +24,8 @@ type Record struct {
 	Rule int32
 	// ID is the text of the row's id column for people, nil where there is none.
 	ID []byte
+	// Position is the value of [PositionHeader] where the rule leaves that header out, else nil.
+	Position []byte
 
 	buf     []byte // all but the value
 	value   []byte // so that what comes behind a large value does not move it
@@ -41,7 +43,7 @@ type Header struct {
 	Null bool
 }
 
-// PositionHeader is the name of the last header of every record. Its value is `<gtid>#<n>`, the same on every redelivery of the row.
+// PositionHeader is the name of the last header of every record, unless its rule leaves it out. Its value is `<gtid>#<n>`, the same on every redelivery of the row.
 const PositionHeader = "outbox-relay-position"
 
 // NoRule in [Record.Rule] stands for a row that no rule matches, of a table whose rules do not agree on what becomes of it.

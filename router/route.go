@@ -215,12 +215,14 @@ func (w *writer) fill(rule *boundRule, position []byte, n int) {
 	for i := range rule.headers {
 		w.header(&rule.headers[i])
 	}
-	if rule.rule.debezium == nil || rule.rule.debezium.PositionHeader() {
-		from := len(rec.buf)
-		rec.buf = append(rec.buf, position...)
-		rec.buf = append(rec.buf, '#')
-		rec.buf = strconv.AppendInt(rec.buf, int64(n), 10)
-		w.addHeader(PositionHeader, mark{from: from, to: len(rec.buf)})
+	at := mark{from: len(rec.buf)}
+	rec.buf = append(rec.buf, position...)
+	rec.buf = append(rec.buf, '#')
+	rec.buf = strconv.AppendInt(rec.buf, int64(n), 10)
+	at.to = len(rec.buf)
+	hidden := rule.rule.debezium != nil && !rule.rule.debezium.PositionHeader()
+	if !hidden {
+		w.addHeader(PositionHeader, at)
 	}
 	id := w.id()
 	if rule.debezium == nil {
@@ -229,6 +231,9 @@ func (w *writer) fill(rule *boundRule, position []byte, n int) {
 	}
 
 	rec.Key, rec.Value, rec.ID = cut(rec.buf, key), cut(rec.value, val), cut(rec.buf, id)
+	if hidden {
+		rec.Position = cut(rec.buf, at)
+	}
 	for i := range rec.Headers {
 		rec.Headers[i].Value = cut(rec.buf, rec.marks[i])
 		rec.Headers[i].Null = rec.marks[i].null

@@ -18,7 +18,8 @@ import (
 //	24  u32  index of the record's origin: its table and rule; the top bit marks what is published instead of another record
 //	28  u32  body: bytes of the record in a batch without its length, timestamp delta and offset delta
 //	32  uvarint key length + 1 (0 = null), key; the same for the value; uvarint number of headers, then name and value of each,
-//	    lengths as for the key; id: uvarint 0 = none, 1 = length and bytes follow, i + 2 = equal to the value of header i
+//	    lengths as for the key; id: uvarint 0 = none, 1 = length and bytes follow, i + 2 = equal to the value of header i; position, as
+//	    the key
 //
 // Numbers are little endian. The deltas depend on the batch and are not stored, so an entry may move between batches.
 type entry []byte
@@ -69,6 +70,7 @@ func shapeOf(rec *router.Record) shape {
 	if s.id == 1 {
 		s.size += lengthSize(len(rec.ID), false)
 	}
+	s.size += lengthSize(len(rec.Position), rec.Position == nil)
 	return s
 }
 
@@ -93,8 +95,9 @@ func (s shape) put(dst []byte, rec *router.Record, seq uint64, origin uint32) {
 	}
 	n += binary.PutUvarint(dst[n:], uint64(s.id))
 	if s.id == 1 {
-		putBytes(dst[n:], rec.ID, false)
+		n += putBytes(dst[n:], rec.ID, false)
 	}
+	putBytes(dst[n:], rec.Position, rec.Position == nil)
 }
 
 // fields reads the parts of an entry one after the other.
@@ -166,6 +169,7 @@ func (e entry) record(topic string, o origin) *router.Record {
 	case tag >= 2:
 		rec.ID = rec.Headers[tag-2].Value
 	}
+	rec.Position = bytes.Clone(f.bytes())
 	return rec
 }
 
@@ -188,6 +192,9 @@ func (e entry) names() (id, position string) {
 		id = string(f.bytes())
 	case tag >= 2:
 		id = string(values[tag-2])
+	}
+	if at := f.bytes(); at != nil {
+		position = string(at)
 	}
 	return id, position
 }

@@ -33,7 +33,7 @@ type PoisonError struct {
 	// Table and ID are those of the record, for people.
 	Table string
 	ID    string
-	// Position is the value of the header outbox-relay-position, empty without one.
+	// Position is that of the row, empty where the record has none.
 	Position string
 	// Seq is the number that the record was published with.
 	Seq uint64
