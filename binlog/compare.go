@@ -45,9 +45,26 @@ func (r *Reader) compare(ctx context.Context, c *Conn, s *Server) (lost, gap *gt
 
 // lacked gives the transactions that were read and that the server lacks for good. A replica may get them still: it is waited for, and not read from.
 func (r *Reader) lacked(ctx context.Context, c *Conn, s *Server) (*gtid.Set, error) {
+	missing, err := c.lacks(ctx, s, r.seen, func(missing *gtid.Set) { r.metrics.diverged.Set(float64(missing.Count())) })
+	var e *SourceError
+	if !errors.As(err, &e) || !r.o.ContinueDiverged {
+		return nil, err
+	}
+	return missing, r.othersTried(e)
+}
+
+// HasExecuted makes sure that the server has executed a set, which it waits for a moment. Otherwise it gives a *SourceError when nothing can change
+// that, and another error when the server is a replica that is behind.
+func (c *Conn) HasExecuted(ctx context.Context, s *Server, set *gtid.Set) error {
+	_, err := c.lacks(ctx, s, set, func(*gtid.Set) {})
+	return err
+}
+
+// lacks gives the transactions of a set that the server lacks, with an error, and tells observe of each look.
+func (c *Conn) lacks(ctx context.Context, s *Server, set *gtid.Set, observe func(missing *gtid.Set)) (*gtid.Set, error) {
 	for begun := time.Now(); ; {
-		missing := gtid.Minus(r.seen, s.Executed)
-		r.metrics.diverged.Set(float64(missing.Count()))
+		missing := gtid.Minus(set, s.Executed)
+		observe(missing)
 		if missing.IsEmpty() {
 			return nil, nil
 		}
@@ -62,23 +79,19 @@ func (r *Reader) lacked(ctx context.Context, c *Conn, s *Server) (*gtid.Set, err
 		switch {
 		case time.Since(begun) <= limit:
 		case replicates:
-			return nil, &behindError{s.Address, missing}
+			return missing, &behindError{s.Address, missing}
 		default:
-			e := &SourceError{
+			return missing, &SourceError{
 				Reason: ReasonDiverged, Hint: hintDiverged,
 				Detail: fmt.Sprintf("the server at %s lacks transactions that the relay has read: %s", s.Address, missing),
 			}
-			if !r.o.ContinueDiverged {
-				return nil, e
-			}
-			return missing, r.othersTried(e)
 		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-time.After(comparePause):
 		}
-		if s.Executed, err = c.executed(ctx, defaultConnectTimeout); err != nil {
+		if s.Executed, err = c.Executed(ctx, defaultConnectTimeout); err != nil {
 			return nil, fmt.Errorf("the server at %s: %w", s.Address, err)
 		}
 	}
@@ -183,7 +196,7 @@ func (c *Conn) replicates(ctx context.Context) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		executed, err := c.executed(ctx, defaultConnectTimeout)
+		executed, err := c.Executed(ctx, defaultConnectTimeout)
 		if err != nil {
 			return false, err
 		}
@@ -213,7 +226,7 @@ func PurgedGap(s *Server, read *gtid.Set) *SourceError {
 		return nil
 	}
 	e := &SourceError{
-		Reason: ReasonPurged, Hint: hintPurged,
+		Reason: ReasonPurged, Hint: hintPurged, Missing: gap,
 		Detail: fmt.Sprintf("the server at %s has purged binlogs that the relay has not read; missing are %s", s.Address, gap),
 	}
 	holes := holesIn(read, gap)

@@ -170,6 +170,12 @@ func TableDenied(err error) bool {
 // TableMissing reports whether a server refused a statement because its table or the database is not there.
 func TableMissing(err error) bool { return hasCode(err, mysql.ER_NO_SUCH_TABLE, mysql.ER_BAD_DB_ERROR) }
 
+// StatementWrong reports whether a server refused a statement as it is written: at each attempt it will.
+func StatementWrong(err error) bool {
+	return hasCode(err, mysql.ER_PARSE_ERROR, mysql.ER_BAD_FIELD_ERROR, mysql.ER_SP_DOES_NOT_EXIST, mysql.ER_WRONG_FIELD_WITH_GROUP, mysql.ER_INVALID_GROUP_FUNC_USE,
+		mysql.ER_OPERAND_COLUMNS, mysql.ER_WRONG_PARAMCOUNT_TO_NATIVE_FCT)
+}
+
 func hasCode(err error, codes ...uint16) bool {
 	var my *mysql.MyError
 	return errors.As(err, &my) && slices.Contains(codes, my.Code)

@@ -1,6 +1,7 @@
 package binlog
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -44,6 +45,7 @@ type Conn struct {
 	net     net.Conn // the TCP connection, below TLS
 	address string
 	stop    func() bool
+	rows    *bufio.Reader // of results that are read row by row; nil before the first one
 }
 
 // Close closes the socket. Calls that wait on it return at once.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"outbox-relay/binlog/gtid"
 )
 
 // Reason names why a source cannot continue. It is a metric label, so the set is fixed.
@@ -28,6 +30,7 @@ const (
 	ReasonCompression       Reason = "compression"
 	ReasonSpoolFull         Reason = "spool_full"
 	ReasonServerRefused     Reason = "server_refused"
+	ReasonSnapshot          Reason = "snapshot"
 )
 
 // SourceError is a condition that time cannot heal: the relay halts with it, or follows the policy that the user wrote down.
@@ -38,6 +41,8 @@ type SourceError struct {
 	Detail string
 	Hint   string
 	Err    error
+	// Missing are the transactions that are purged; nil with other reasons, and where the server does not tell.
+	Missing *gtid.Set
 }
 
 func (e *SourceError) Unwrap() error { return e.Err }

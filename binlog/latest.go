@@ -69,7 +69,7 @@ func (f *latest) position(ctx context.Context, c *Conn, s *Server) (*gtid.Set, e
 func quietMoment(ctx context.Context, c *Conn) (set *gtid.Set, quiet bool, err error) {
 	var first, before *gtid.Set
 	for look := range quietLooks {
-		now, err := c.executed(ctx, askTimeout)
+		now, err := c.Executed(ctx, askTimeout)
 		if err != nil {
 			return nil, false, err
 		}
@@ -139,7 +139,7 @@ func (f *latest) behind(ctx context.Context, c *Conn, s *Server, set *gtid.Set) 
 
 // readTo reads all that was executed by now and adds what the reader hands on to set.
 func (f *latest) readTo(ctx context.Context, c *Conn, r *Reader, s *Server, set *gtid.Set) error {
-	executed, err := c.executed(ctx, askTimeout)
+	executed, err := c.Executed(ctx, askTimeout)
 	if err != nil {
 		return err
 	}

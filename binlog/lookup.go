@@ -298,7 +298,7 @@ func (r *Reader) lookUp(tables []*watchedTable, from *gtid.Set) (map[*watchedTab
 				why[t] = err
 			}
 		}
-		return c.executed(r.ctx, lookupTimeout)
+		return c.Executed(r.ctx, lookupTimeout)
 	}()
 	if err != nil {
 		return nil, fmt.Errorf("asking %s for the columns of outbox tables: %w", l.Address, err)

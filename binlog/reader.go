@@ -45,6 +45,8 @@ type Options struct {
 	// SkipGap goes on behind transactions that were not read and that the server has purged; else the reader stops. With several addresses, each is
 	// tried before.
 	ContinueDiverged, SkipGap bool
+	// Gap is how many transactions before Start were given up since they were purged; it shows in the metric until the first comparison.
+	Gap uint64
 
 	Memory     int64  // bytes of open transactions kept in memory; beyond it they are spooled to disk
 	RowLimit   int64  // largest row kept as a whole
@@ -183,6 +185,7 @@ func newReader(o Options) (*Reader, error) {
 		seen: o.Start.Clone(), branches: map[event.XABranch]*branch{},
 		mem: memory{limit: o.Memory}, spool: spool{dir: o.SpoolDir, limit: o.SpoolLimit}, bufferSize: bufferSize,
 	}
+	r.metrics.gap.Set(float64(o.Gap))
 	if r.serverID == 0 {
 		r.serverID = serverID(o.Name)
 	}

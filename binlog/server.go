@@ -75,8 +75,8 @@ func (c *Conn) Server(address string) (*Server, error) {
 	return s, nil
 }
 
-// executed asks the server for the transactions that it has executed. It waits at most timeout.
-func (c *Conn) executed(ctx context.Context, timeout time.Duration) (*gtid.Set, error) {
+// Executed asks the server for the transactions that it has executed. It waits at most timeout.
+func (c *Conn) Executed(ctx context.Context, timeout time.Duration) (*gtid.Set, error) {
 	text, err := c.Query(ctx, timeout, "SELECT @@global.gtid_executed")
 	if err != nil {
 		return nil, fmt.Errorf("asking for the executed transactions: %w", err)

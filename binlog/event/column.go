@@ -157,6 +157,12 @@ func (c *Column) width() (width, bool) {
 	return width{}, false
 }
 
+// LengthBytes gives how many bytes of length stand in front of a value of the column, 0 for types whose values have one length.
+func (c *Column) LengthBytes() int {
+	w, _ := c.width()
+	return int(w.prefix)
+}
+
 // widthsOf appends the widths of the table's columns to dst.
 func widthsOf(dst []width, t *Table) ([]width, error) {
 	for i := range t.Columns {

@@ -12,8 +12,8 @@ import (
 const (
 	// KeptValue is the size of the largest value that a Splitter keeps of a row beyond the limit.
 	KeptValue = 4 << 10
-	// keptRow bounds all values that are kept of such a row.
-	keptRow = 64 << 10
+	// KeptRow bounds all values that are kept of such a row.
+	KeptRow = 64 << 10
 	// splitBuffer is what a Splitter reads ahead, so that short values do not cost a read each.
 	splitBuffer = 16 << 10
 )
@@ -199,7 +199,7 @@ func (s *Splitter) value(dst []byte, start, i int) ([]byte, error) {
 		s.large = true
 		dst = dst[:start]
 	}
-	if size <= KeptValue && len(s.values)+len(lead)+int(size) <= keptRow {
+	if size <= KeptValue && len(s.values)+len(lead)+int(size) <= KeptRow {
 		s.keep(i)
 		at := len(s.values)
 		s.values = append(s.values, lead...)
