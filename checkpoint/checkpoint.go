@@ -29,6 +29,8 @@ type Checkpoint struct {
 	// acknowledged. A restart gets them again from the source and skips those
 	// rows. Empty but under exactly-once delivery.
 	Begun []Begun
+	// Snapshot is the progress of reading existing rows; nil without.
+	Snapshot *Snapshot
 	// SourceUUID is the server_uuid of the server that was read last.
 	SourceUUID string
 	// BinlogFile and BinlogPosition are where the last transaction of GTIDSet

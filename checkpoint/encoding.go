@@ -15,9 +15,9 @@ import (
 
 // Version is the newest version of the encoding. A new field or a new meaning
 // needs a new one: an older relay must refuse what it would drop. Version 2 has
-// begun transactions, version 3 a pause; a checkpoint is written as the oldest
-// version that can say what it holds.
-const Version = 3
+// begun transactions, version 3 a pause, version 4 a snapshot; a checkpoint is
+// written as the oldest version that can say what it holds.
+const Version = 4
 
 // format tells a checkpoint from any other JSON.
 const format = "outbox-relay checkpoint"
@@ -36,6 +36,7 @@ type content struct {
 	Name           string          `json:"name"`
 	GTIDSet        *gtid.Set       `json:"gtid_set"`
 	Begun          []Begun         `json:"begun,omitempty"`
+	Snapshot       *Snapshot       `json:"snapshot,omitempty"`
 	SourceUUID     string          `json:"source_uuid"`
 	BinlogFile     string          `json:"binlog_file"`
 	BinlogPosition uint64          `json:"binlog_position"`
@@ -67,6 +68,11 @@ func Marshal(c *Checkpoint) ([]byte, error) {
 	}
 	if !c.Paused.IsZero() {
 		version = 3
+	}
+	if c.Snapshot != nil {
+		if version = 4; !c.Snapshot.sound() {
+			return nil, invalid("its snapshot has an end and tables to read")
+		}
 	}
 	in := content(*c)
 	in.Time, in.Paused = c.Time.UTC(), c.Paused.UTC()
@@ -113,6 +119,9 @@ func Unmarshal(data []byte, name string) (*Checkpoint, error) {
 		if b.GTID == "" || b.Rows < 1 {
 			return nil, refuse(ErrDamaged, hintDamaged, "%d rows of the transaction %q are said to be done", b.Rows, b.GTID)
 		}
+	}
+	if in.Snapshot != nil && !in.Snapshot.sound() {
+		return nil, refuse(ErrDamaged, hintDamaged, "its snapshot has an end and tables to read")
 	}
 	if in.Name != name {
 		return nil, refuse(ErrForeign, hintForeign, "it belongs to the relay %q, this one is %q", in.Name, name)

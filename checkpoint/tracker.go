@@ -50,8 +50,11 @@ type Tracker struct {
 
 	// set is the start position and everything that left the ring.
 	set gtid.Set
-	// last describes the transaction that left the ring last.
-	last place
+	// last describes the transaction that left the ring last, if placed.
+	last   place
+	placed bool
+	// rows is the progress of the snapshot; nil without.
+	rows *Snapshot
 	// generation counts the changes of set that are worth a save.
 	generation uint64
 	// snapshot is a clone of set, nil once set has changed since. It is
@@ -90,7 +93,11 @@ type entry struct {
 	own bool
 	// lost are GTIDs that the set loses with it; such an entry stands alone.
 	lost *gtid.Set
-	at   place
+	// selected marks rows of a snapshot, which have no GTID: one and more say nothing, and at is when they were selected. rows is the progress
+	// when they are done, nil before Read.
+	selected bool
+	rows     *Snapshot
+	at       place
 	// times are the commit times of gathered transactions with records.
 	times []int64
 }
@@ -111,7 +118,7 @@ type place struct {
 }
 
 func (e *entry) done() bool  { return e.closed && e.outstanding == 0 }
-func (e *entry) empty() bool { return e.closed && !e.published && e.lost == nil }
+func (e *entry) empty() bool { return e.closed && !e.published && e.lost == nil && !e.selected }
 
 const (
 	entryBytes = int(unsafe.Sizeof(entry{}))
@@ -140,6 +147,8 @@ type Position struct {
 	// Generation grows whenever Set changed for a reason that is worth a save.
 	// It is 0 for the start position.
 	Generation uint64
+	// Snapshot is the progress of the snapshot; nil without.
+	Snapshot *Snapshot
 	// Done is true once a transaction left the ring; the next three describe
 	// the last one.
 	Done             bool
@@ -197,6 +206,26 @@ func (t *Tracker) begin(tx Transaction, own bool) uint64 {
 	return t.first + uint64(t.count) - 1
 }
 
+// Snapshot sets the progress that the position begins with. Call it before anything else.
+func (t *Tracker) Snapshot(s *Snapshot) { t.rows = s }
+
+// BeginRows opens rows of a snapshot that were selected at a time, in microseconds since 1970, as Begin opens a transaction. They are closed by Read.
+func (t *Tracker) BeginRows(micros int64) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	*t.push() = entry{selected: true, at: place{commitMicros: micros}}
+	return t.first + uint64(t.count) - 1
+}
+
+// Read closes what BeginRows opened: once its records are acknowledged, the progress of the snapshot is s. It keeps s.
+func (t *Tracker) Read(seq uint64, s *Snapshot) Advance {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.entry(seq).rows = s
+	t.close(seq)
+	return t.advance()
+}
+
 // push makes room for one more entry at the end of the ring.
 func (t *Tracker) push() *entry {
 	if t.count > 0 && !t.entry(t.first+uint64(t.count)-1).closed {
@@ -242,7 +271,7 @@ func (t *Tracker) close(seq uint64) {
 		return
 	}
 	before := t.entry(seq - 1)
-	if seq-1 > t.marked && before.lost == nil && (t.gather || e.empty() && before.empty()) {
+	if seq-1 > t.marked && before.lost == nil && before.selected == e.selected && (t.gather || e.empty() && before.empty()) {
 		t.merge(before, e)
 	}
 }
@@ -257,12 +286,14 @@ func (t *Tracker) merge(to, from *entry) {
 		to.published = true
 		to.outstanding += from.outstanding
 	}
-	t.extra -= len(to.more) + len(from.more)
-	to.add(from.one)
-	for _, r := range from.more {
-		to.add(r)
+	if to.rows = from.rows; !to.selected {
+		t.extra -= len(to.more) + len(from.more)
+		to.add(from.one)
+		for _, r := range from.more {
+			to.add(r)
+		}
+		t.extra += len(to.more)
 	}
-	t.extra += len(to.more)
 	to.at = from.at
 	to.own = to.own && from.own
 	*from = entry{}
@@ -359,6 +390,11 @@ func (t *Tracker) Mark() (Mark, Position) {
 		if !e.closed {
 			break
 		}
+		if e.selected {
+			p.Snapshot = e.rows
+			p.Generation++
+			continue
+		}
 		e.changeSet(p.Set)
 		p.Done, p.LastCommitMicros, p.BinlogFile, p.BinlogPosition = true, e.at.commitMicros, e.at.file, e.at.position
 		if !e.own {
@@ -395,16 +431,20 @@ func (t *Tracker) advance() Advance {
 	a := Advance{}
 	for t.count > 0 && t.ring[t.head].done() {
 		e := &t.ring[t.head]
-		e.changeSet(&t.set)
-		t.extra -= len(e.more)
-		t.last = e.at
-		if e.published && t.observe != nil {
-			e.tell(t.observe)
+		if e.selected {
+			t.rows = e.rows
+		} else {
+			e.changeSet(&t.set)
+			t.extra -= len(e.more)
+			t.last, t.placed = e.at, true
+			if e.published && t.observe != nil {
+				e.tell(t.observe)
+			}
+			t.snapshot = nil
 		}
 		if !e.own {
 			t.generation++
 		}
-		t.snapshot = nil
 		a.Transactions++
 		a.LastSeq = t.first
 		*e = entry{}
@@ -485,8 +525,8 @@ func (t *Tracker) position() Position {
 		t.snapshot = t.set.Clone()
 	}
 	p := Position{
-		Set: t.snapshot, Generation: t.generation,
-		Done:             t.first > 1,
+		Set: t.snapshot, Generation: t.generation, Snapshot: t.rows,
+		Done:             t.placed,
 		LastCommitMicros: t.last.commitMicros, BinlogFile: t.last.file, BinlogPosition: t.last.position,
 		InFlight: t.count, Records: t.records,
 		HeldBytes: t.count*entryBytes + t.extra*rangeBytes,
