@@ -131,8 +131,21 @@ type Table struct {
 	NullKey string `yaml:"null_key" oneof:"poison allow"`
 	// From is latest, snapshot or, if not given, empty.
 	From string `yaml:"from" oneof:"latest snapshot"`
+	// Snapshot says how the rows that exist are read; equal in all rules of one table.
+	Snapshot Snapshot `yaml:"snapshot"`
 	// Poison is the effective policy: what the rule says, else Config.Poison.
 	Poison Poison `yaml:"poison"`
+}
+
+// Snapshot says how the rows that exist in a table are read.
+type Snapshot struct {
+	// Where is a condition in SQL that a row has to meet; empty for all.
+	Where string `yaml:"where"`
+	// OrderBy names the column in whose order rows are published; empty for
+	// that of the primary key.
+	OrderBy string `yaml:"order_by"`
+	// Chunk is how many rows one statement reads at most.
+	Chunk int `yaml:"chunk"`
 }
 
 // Header is one configured record header.

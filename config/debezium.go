@@ -37,7 +37,7 @@ type Debezium struct {
 
 // defaultTable is a rule before its keys are read.
 func defaultTable(given any) Table {
-	t := Table{Preset: PresetOutbox, NullKey: PolicyPoison}
+	t := Table{Preset: PresetOutbox, NullKey: PolicyPoison, Snapshot: Snapshot{Chunk: 10_000}}
 	keys, _ := given.(map[string]any)
 	preset, _ := keys["preset"].(string)
 	if preset == PresetCloudEvents {

@@ -88,7 +88,7 @@ func TestFaults(t *testing.T) {
 		{"empty choice", "on_halt: ''", nil, nil, []string{`on_halt: "" is not a choice (line 4) - use wait or exit`}},
 		{"name", "name: a b", nil, nil, []string{`name: "a b" cannot name a lock, a topic and a transactional id (line 4) - use 1 to 48 of A-Z a-z 0-9 . _ -`}},
 		{"start", "source: {address: 'db1:3306', user: relay, start: now}", nil, nil,
-			[]string{`source.start: "now" is not a place to start (line 1) - use latest, earliest or a GTID set`}},
+			[]string{`source.start: "now" is not a place to start (line 1) - use latest, earliest, snapshot or a GTID set`}},
 		{"topic", "poison: {topic: 'dead letters'}", nil, nil,
 			[]string{`poison.topic: "dead letters" is not a Kafka topic name (line 4) - use 1 to 249 of A-Z a-z 0-9 . _ -`}},
 
@@ -137,13 +137,10 @@ func TestFaults(t *testing.T) {
 		{"SASL without user", "kafka: {brokers: ['k1:9092'], sasl: {mechanism: plain, password: a}}", nil, nil,
 			[]string{"kafka.sasl.user: missing (line 3) - plain needs one"}},
 
-		// Not available yet
-		{"snapshot start", "source: {address: 'db1:3306', user: relay, start: snapshot}", nil, nil,
-			[]string{"source.start: a start by snapshot is not available yet (line 1) - start from latest, earliest or a GTID set"}},
-		{"gap by snapshot", "source: {address: 'db1:3306', user: relay, on_gap: snapshot}", nil, nil,
-			[]string{"source.on_gap: the policy snapshot is not available yet (line 1) - use halt or skip"}},
-		{"table from snapshot", "tables: [{table: a.b, from: snapshot}]", nil, nil,
-			[]string{"tables[0].from: adding a table by snapshot is not available yet (line 2) - use latest"}},
+		{"two ways of a snapshot", "tables: [{table: a.b, when: {x: ['1']}, snapshot: {chunk: 5}}, {table: a.b, snapshot: {order_by: x}}, {table: a.c, snapshot: {chunk: 0}}]", nil, nil, []string{
+			"tables[1].snapshot: differs from that of another rule (line 2) - write it under tables[0] alone, the first rule of the table",
+			"tables[2].snapshot.chunk: is not between 1 and 1000000 (line 2)",
+		}},
 		{"debezium with templates", "tables: [{table: a.b, preset: debezium, topic: t, null_key: allow, debezium: {binary: octal}}]", nil, nil, []string{
 			`tables[0].debezium.binary: "octal" is not a choice (line 2) - use bytes, base64, base64-url-safe or hex`,
 			"tables[0].topic: has no effect with preset debezium (line 2) - set debezium.route, debezium.topic_regex and debezium.topic_replacement",

@@ -53,7 +53,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Tables: []config.Table{{
 			Table: config.TableName{Schema: "app", Table: "outbox_events"}, Preset: "outbox",
-			Otherwise: "poison", NullKey: "poison", Poison: config.Poison{Policy: "halt", Topic: "outbox.dead-letter"},
+			Otherwise: "poison", NullKey: "poison", Snapshot: config.Snapshot{Chunk: 10_000}, Poison: config.Poison{Policy: "halt", Topic: "outbox.dead-letter"},
 		}},
 		Kafka: config.Kafka{
 			Brokers: []string{"k1:9092"}, Delivery: "at-least-once", Compression: "lz4", Partitioner: "murmur2",
@@ -109,6 +109,7 @@ tables:
     tombstone: true
     null_key: allow
     from: latest
+    snapshot: {where: "x = 'y'", order_by: created_at, chunk: 500}
   - <<: *first
     when:
     value: null
@@ -141,6 +142,7 @@ func TestEveryKey(t *testing.T) {
 		Timestamp: "created_at", TimeZone: "Europe/Berlin", Partition: "shard",
 		When:      map[string][]string{"event_type": {"OrderPlaced", "7"}, "region": {"eu"}},
 		Otherwise: "ignore", Tombstone: true, NullKey: "allow", From: "latest", Poison: config.Poison{Policy: "halt", Topic: "dead"},
+		Snapshot: config.Snapshot{Where: "x = 'y'", OrderBy: "created_at", Chunk: 500},
 	}
 	second := first
 	second.Preset, second.When, second.Value = "outbox", nil, ""
@@ -257,7 +259,7 @@ func TestFaultOfAnotherPackageHasThePlace(t *testing.T) {
 		"tables[0].headers[1]":   "(line 26)",
 		"tables[0].no_such_key":  "(line 18)",
 		"name":                   "(--set name)",
-		"checkpoint.other.thing": "(line 50)",
+		"checkpoint.other.thing": "(line 51)",
 	} {
 		if got := c.Fault(path, "is wrong", "do").String(); got != path+": is wrong "+want+" - do" {
 			t.Errorf("got %s, want %s", got, want)

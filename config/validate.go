@@ -17,8 +17,19 @@ func (c *collector) validate(cfg *Config) {
 	if len(cfg.Tables) == 0 {
 		c.missing("tables", "name at least one outbox table")
 	}
+	seen := map[TableName]int{}
 	for i := range cfg.Tables {
-		c.table(&cfg.Tables[i], fmt.Sprintf("tables[%d]", i))
+		path := fmt.Sprintf("tables[%d]", i)
+		c.table(&cfg.Tables[i], path)
+		first, again := seen[cfg.Tables[i].Table]
+		if !again {
+			seen[cfg.Tables[i].Table] = i
+			continue
+		}
+		if _, given := c.origins[path+".snapshot"]; !given {
+			cfg.Tables[i].Snapshot = cfg.Tables[first].Snapshot
+		}
+		c.check(cfg.Tables[i].Snapshot == cfg.Tables[first].Snapshot, path+".snapshot", fmt.Sprintf("write it under tables[%d] alone, the first rule of the table", first), "differs from that of another rule")
 	}
 	c.kafka(&cfg.Kafka)
 	c.checkpoint(&cfg.Checkpoint, cfg.Kafka.Delivery)
@@ -70,14 +81,9 @@ func (c *collector) source(s *Source, path string) {
 	c.secret(path, &s.Password)
 	c.tls(at("tls"), &s.TLS)
 	switch s.Start {
-	case "", StartLatest, StartEarliest:
-	case StartSnapshot:
-		c.later(at("start"), "a start by snapshot", "start from latest, earliest or a GTID set")
+	case "", StartLatest, StartEarliest, StartSnapshot:
 	default:
-		c.check(gtidSet.MatchString(s.Start), at("start"), "use latest, earliest or a GTID set", "%q is not a place to start", s.Start)
-	}
-	if s.OnGap == StartSnapshot {
-		c.later(at("on_gap"), "the policy "+s.OnGap, "use halt or skip")
+		c.check(gtidSet.MatchString(s.Start), at("start"), "use latest, earliest, snapshot or a GTID set", "%q is not a place to start", s.Start)
 	}
 	c.duration(at("heartbeat"), s.Heartbeat, 100*time.Millisecond, time.Hour)
 }
@@ -105,9 +111,7 @@ func (c *collector) table(t *Table, path string) {
 	for column, values := range t.When {
 		c.check(len(values) > 0, join(path+".when", column), "list the values that match", "matches nothing")
 	}
-	if t.From == StartSnapshot {
-		c.later(path+".from", "adding a table by snapshot", "use latest")
-	}
+	c.check(t.Snapshot.Chunk >= 1 && t.Snapshot.Chunk <= 1_000_000, path+".snapshot.chunk", "", "is not between 1 and 1000000")
 	if _, own := c.origins[path+".poison"]; own {
 		c.poison(&t.Poison, path+".poison")
 	}
@@ -171,11 +175,6 @@ func (c *collector) limits(l *Limits) {
 	c.size("limits.spool", l.Spool, MiB, 1024*TiB)
 	c.check(l.Topics > 0, "limits.topics", "", "must be at least 1")
 	c.check(l.ParkedKeys > 0 && l.ParkedKeys <= 1_000_000, "limits.parked_keys", "", "is not between 1 and 1000000")
-}
-
-// later reports a choice that is part of the grammar but not of this version.
-func (c *collector) later(path, what, hint string) {
-	c.add(path, hint, "%s is not available yet", what)
 }
 
 func (c *collector) secret(path string, s *Secret) {

@@ -39,7 +39,7 @@ func (s *session) distance(ctx context.Context) (float64, bool) {
 	s.saved.mu.Lock()
 	file, pos := s.saved.file, s.saved.pos
 	s.saved.mu.Unlock()
-	src := s.source.Status()
+	src := s.sourceStatus()
 	if file == "" || !src.Connected && s.pausing.paused().IsZero() || src.Address == "" { // a pause is when a purge comes nearer
 		return 0, false
 	}

@@ -9,6 +9,7 @@ import (
 	"outbox-relay/binlog"
 	"outbox-relay/checkpoint"
 	"outbox-relay/router"
+	"outbox-relay/snapshot"
 )
 
 // Poison describes a record that can never be published.
@@ -78,6 +79,12 @@ func (h *HaltError) Error() string {
 		at := ""
 		if h.Poison.GTID != "" {
 			at = " at transaction " + h.Poison.GTID
+		}
+		if strings.HasPrefix(h.Poison.GTID, snapshot.PositionPrefix) {
+			at = ", reading the rows that exist"
+			if h.Poison.Hint == "" {
+				hint = "change the rule or the topic so that the row fits, or leave it out by snapshot.where of the table"
+			}
 		}
 		return fmt.Sprintf("halted%s: %v; %s", at, h.Poison, hint)
 	}

@@ -11,6 +11,8 @@ import (
 // metrics of a Relay. They live as long as the process; those of sources and sinks live as long as a session.
 type metrics struct {
 	rows         *prometheus.CounterVec // table
+	snapshotRows *prometheus.CounterVec // table
+	overlap      prometheus.Counter
 	unmatched    *prometheus.CounterVec // table
 	poison       *prometheus.CounterVec // reason
 	deadLetters  *prometheus.CounterVec // reason
@@ -23,11 +25,13 @@ type metrics struct {
 
 func newMetrics(r *Relay, reg prometheus.Registerer) *metrics {
 	m := &metrics{
-		rows:        prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_rows_total", Help: "Inserted rows of outbox tables read from the source."}, []string{"table"}),
-		unmatched:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_unmatched_rows_total", Help: "Rows that no rule of their table matches."}, []string{"table"}),
-		poison:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_poison_total", Help: "Records that can never be published."}, []string{"reason"}),
-		deadLetters: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_dead_letters_total", Help: "Poison records that were published as dead letters."}, []string{"reason"}),
-		saves:       prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_checkpoint_saves_total", Help: "Checkpoints stored durably."}),
+		rows:         prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_rows_total", Help: "Inserted rows of outbox tables read from the source."}, []string{"table"}),
+		snapshotRows: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_snapshot_rows_total", Help: "Rows of outbox tables that existed and were read by a snapshot."}, []string{"table"}),
+		overlap:      prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_snapshot_overlap_rows_total", Help: "Rows read from the binlog that a snapshot may have read too; at most that many."}),
+		unmatched:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_unmatched_rows_total", Help: "Rows that no rule of their table matches."}, []string{"table"}),
+		poison:       prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_poison_total", Help: "Records that can never be published."}, []string{"reason"}),
+		deadLetters:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_dead_letters_total", Help: "Poison records that were published as dead letters."}, []string{"reason"}),
+		saves:        prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_checkpoint_saves_total", Help: "Checkpoints stored durably."}),
 		publishSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "outbox_relay_publish_seconds", Help: "Time from the commit of a transaction until it and all before it are acknowledged.",
 			Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300, 1800},
@@ -43,7 +47,7 @@ func newMetrics(r *Relay, reg prometheus.Registerer) *metrics {
 		}
 		return 0
 	}
-	reg.MustRegister(m.rows, m.unmatched, m.poison, m.deadLetters, m.saves, m.saveFailures, m.publishSeconds,
+	reg.MustRegister(m.rows, m.snapshotRows, m.overlap, m.unmatched, m.poison, m.deadLetters, m.saves, m.saveFailures, m.publishSeconds,
 		gauge("lag_seconds", "Now minus the commit time of the oldest unacknowledged transaction; never 0 while not proven caught up.", nil, func(s Status) float64 { return s.LagSeconds }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "outbox_relay_last_commit_timestamp_seconds", Help: "Commit time of the newest transaction read."}, func() float64 {
 			return float64(m.lastCommit.Load()) / 1e6
@@ -55,6 +59,13 @@ func newMetrics(r *Relay, reg prometheus.Registerer) *metrics {
 			return time.Since(s.Checkpoint.SavedAt).Seconds()
 		}),
 		gauge("parked_keys", "Keys whose records become dead letters until theirs are published again.", nil, func(s Status) float64 { return float64(s.Sink.ParkedKeys) }),
+		gauge("snapshot_running", "1 while rows that exist are read, and the binlog is not.", nil, func(s Status) float64 { return flag(s.Snapshot != nil) }),
+		gauge("snapshot_remaining_rows", "Rows still to be read by the snapshot, as the source estimates them; 0 without a snapshot.", nil, func(s Status) float64 {
+			if s.Snapshot == nil {
+				return 0
+			}
+			return max(float64(s.Snapshot.Remaining), 0)
+		}),
 		gauge("role", "The role of this instance: 1 for the one held.", prometheus.Labels{"role": string(RoleActive)}, func(s Status) float64 { return flag(s.Role == RoleActive) }),
 		gauge("role", "The role of this instance: 1 for the one held.", prometheus.Labels{"role": string(RoleStandby)}, func(s Status) float64 { return flag(s.Role == RoleStandby) }),
 		gauge("paused", "1 while publishing is paused on a person's word.", nil, func(s Status) float64 { return flag(!s.PausedSince.IsZero()) }),

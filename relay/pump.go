@@ -12,6 +12,7 @@ import (
 	"outbox-relay/binlog/event"
 	"outbox-relay/checkpoint"
 	"outbox-relay/router"
+	"outbox-relay/snapshot"
 )
 
 // errCaughtUp ends the pump under UntilCaughtUp.
@@ -21,6 +22,7 @@ var errCaughtUp = errors.New("caught up")
 // read has ended, so that a stop leaves no half of it in Kafka; work bounds that.
 func (s *session) pump(read, work context.Context) error {
 	p := pump{session: s, bindings: map[*event.Table]*router.Binding{}}
+	p.overlap = s.overlapOf(s.tracker.Position().Snapshot)
 	for {
 		err := p.stretch(read, work)
 		switch {
@@ -43,18 +45,28 @@ func (s *session) pump(read, work context.Context) error {
 func (p *pump) stretch(read, work context.Context) error {
 	stretch, end := p.pausing.stretch(read)
 	defer end()
+	if p.reading.Load() {
+		if err := p.existing(stretch, work); err != nil {
+			return p.readError(stretch, err)
+		}
+	}
 	for {
 		tx, err := p.source.Next(stretch)
 		if err != nil {
-			if errors.Is(err, context.Canceled) && errors.Is(context.Cause(stretch), errPaused) {
-				return errPaused
-			}
-			return p.sourceError(err)
+			return p.readError(stretch, err)
 		}
 		if err := p.step(read, work, tx); err != nil {
 			return err
 		}
 	}
+}
+
+// readError tells what the end of a stretch means.
+func (p *pump) readError(stretch context.Context, err error) error {
+	if errors.Is(err, context.Canceled) && errors.Is(context.Cause(stretch), errPaused) {
+		return errPaused
+	}
+	return p.sourceError(err)
 }
 
 // pump is the state of the goroutine that moves rows.
@@ -67,12 +79,21 @@ type pump struct {
 	rec      router.Record
 
 	rowsCounter prometheus.Counter // of last
+	overlap     *overlap           // with the snapshot; nil where there is none
+}
+
+// origin is what the rows under way come from.
+type origin struct {
+	name []byte         // the GTID of their transaction, or the position of a row that was selected
+	step *snapshot.Step // nil for a transaction
 }
 
 // sourceError tells what the end of the source means.
 func (p *pump) sourceError(err error) error {
 	var s *binlog.SourceError
 	switch {
+	case errors.As(err, &s) && s.Reason == binlog.ReasonPurged && p.o.SnapshotGap:
+		return &startOver{cause: err, gap: s}
 	case errors.As(err, &s):
 		return &HaltError{Source: err}
 	case errors.Is(err, binlog.ErrFenced):
@@ -92,6 +113,7 @@ func (p *pump) step(read, work context.Context, tx *binlog.Transaction) error {
 		if err := p.transaction(work, tx); err != nil {
 			return err
 		}
+		p.overlap = p.overlap.passed(tx.Ranges)
 		p.metrics.lastCommit.Store(tx.CommitMicros)
 	}
 	if !tx.CaughtUp {
@@ -133,6 +155,7 @@ func (p *pump) transaction(work context.Context, tx *binlog.Transaction) error {
 	}
 	seq := p.tracker.Begin(t)
 	done := p.done(tx.GTIDText)
+	of := origin{name: tx.GTIDText}
 	meta := router.Meta{Position: tx.GTIDText, CommitMicros: tx.CommitMicros}
 	for {
 		ok, err := tx.NextRow(&p.row)
@@ -148,9 +171,10 @@ func (p *pump) transaction(work context.Context, tx *binlog.Transaction) error {
 		if p.known.at(tx.GTIDText, p.row.Number) {
 			return &HaltError{Poison: p.known.poison}
 		}
-		if err := p.publish(work, tx, meta, seq); err != nil {
+		if err := p.publish(work, of, meta, seq); err != nil {
 			return err
 		}
+		p.overlap.row(tx.GTID, &p.row)
 	}
 	p.closed(seq)
 	return nil
@@ -161,15 +185,15 @@ func (p *pump) closed(seq uint64) {
 	if w := p.windows; w != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.rows = 0
+		w.rows, w.base = 0, nil
 	}
 	p.advanced(p.tracker.Close(seq))
 }
 
 // publish routes the row and hands its record over.
-func (p *pump) publish(work context.Context, tx *binlog.Transaction, meta router.Meta, seq uint64) error {
+func (p *pump) publish(work context.Context, of origin, meta router.Meta, seq uint64) error {
 	if p.row.Table != p.last {
-		if err := p.bind(tx, p.row.Table); err != nil {
+		if err := p.bind(of, p.row.Table); err != nil {
 			return err
 		}
 	}
@@ -181,7 +205,7 @@ func (p *pump) publish(work context.Context, tx *binlog.Transaction, meta router
 	outcome, err := p.o.Router.Route(p.binding, p.row.Cells, meta, p.row.Number, rec)
 	var refused *Poison
 	if err != nil || outcome != router.Routed {
-		if refused, err = p.notRouted(tx, outcome, err); refused == nil {
+		if refused, err = p.notRouted(of, outcome, err); refused == nil {
 			return err
 		}
 	}
@@ -189,18 +213,24 @@ func (p *pump) publish(work context.Context, tx *binlog.Transaction, meta router
 	if w := p.windows; w != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if err := p.hand(work, tx, rec, seq, refused); err != nil {
-			w.handed(tx.GTIDText, p.row.Number) // a halt commits what is before this row
+		if err := p.hand(work, of, rec, seq, refused); err != nil {
+			if of.step == nil {
+				w.handed(of.name, p.row.Number) // a halt commits what is before this row
+			}
 			return err
 		}
-		w.handed(tx.GTIDText, p.row.Number+1)
+		if of.step != nil {
+			w.handedRow(of.step)
+		} else {
+			w.handed(of.name, p.row.Number+1)
+		}
 		return nil
 	}
-	return p.hand(work, tx, rec, seq, refused)
+	return p.hand(work, of, rec, seq, refused)
 }
 
 // hand gives a record to the sink, and what takes its place if the sink refuses it for ever.
-func (p *pump) hand(work context.Context, tx *binlog.Transaction, rec *router.Record, seq uint64, refused *Poison) error {
+func (p *pump) hand(work context.Context, of origin, rec *router.Record, seq uint64, refused *Poison) error {
 	p.tracker.Published(seq, 1)
 	for {
 		var err error
@@ -219,7 +249,7 @@ func (p *pump) hand(work context.Context, tx *binlog.Transaction, rec *router.Re
 		if !errors.As(err, &bad) {
 			return err
 		}
-		instead, drop, err := p.judged(tx, bad, rec)
+		instead, drop, err := p.judged(of, bad, rec)
 		if drop {
 			p.advanced(p.tracker.Acked([]uint64{seq}))
 		}
@@ -232,7 +262,7 @@ func (p *pump) hand(work context.Context, tx *binlog.Transaction, rec *router.Re
 
 // notRouted gives the poison that a row is of which no record could be made, if something is published in its place. Without, the row is done with; an
 // error halts.
-func (p *pump) notRouted(tx *binlog.Transaction, outcome router.Outcome, err error) (*Poison, error) {
+func (p *pump) notRouted(of origin, outcome router.Outcome, err error) (*Poison, error) {
 	switch outcome {
 	case router.Ignored:
 		p.metrics.unmatched.WithLabelValues(p.row.Table.Schema + "." + p.row.Table.Name).Inc()
@@ -242,24 +272,24 @@ func (p *pump) notRouted(tx *binlog.Transaction, outcome router.Outcome, err err
 	}
 	var bad *router.Poison
 	if !errors.As(err, &bad) {
-		return nil, fmt.Errorf("routing a row of transaction %s: %w", tx.GTIDText, err)
+		return nil, fmt.Errorf("routing a row of transaction %s: %w", of.name, err)
 	}
 	poison := &Poison{Reason: string(bad.Reason), Table: bad.Table, ID: bad.ID, Position: bad.Position, Topic: bad.Topic, Err: err, Hint: hintOf(bad)}
 	if bad.Reason == router.ReasonRowTooLarge {
 		poison.Size = int64(p.row.Size)
 	}
-	poison.GTID = string(tx.GTIDText)
+	poison.GTID = string(of.name)
 	if p.policy(p.rec.Rule).Action == DeadLetterPoison {
 		return poison, nil // its letter has its place in the order of its key, which the sink knows
 	}
-	_, _, err = p.judged(tx, poison, &p.rec)
+	_, _, err = p.judged(of, poison, &p.rec)
 	return nil, err
 }
 
 // judged gives what is published in place of a poison record, or whether it is dropped. An error halts: the transaction stays open in the tracker,
 // so the position never passes it.
-func (p *pump) judged(tx *binlog.Transaction, bad *Poison, rec *router.Record) (instead *router.Record, drop bool, err error) {
-	bad.GTID = string(tx.GTIDText)
+func (p *pump) judged(of origin, bad *Poison, rec *router.Record) (instead *router.Record, drop bool, err error) {
+	bad.GTID = string(of.name)
 	if instead, drop = p.verdict(bad, rec); instead == nil && !drop {
 		return nil, false, &HaltError{Poison: bad}
 	}
@@ -275,12 +305,12 @@ func hintOf(bad *router.Poison) string {
 }
 
 // bind finds the binding of a table's columns to the rules. A reader gives the same table while its definition is the same.
-func (p *pump) bind(tx *binlog.Transaction, t *event.Table) error {
+func (p *pump) bind(of origin, t *event.Table) error {
 	b, ok := p.bindings[t]
 	if !ok {
 		var err error
 		if b, err = p.o.Router.Bind(t); err != nil {
-			return &HaltError{Source: &columnsError{gtid: string(tx.GTIDText), err: err}}
+			return &HaltError{Source: &columnsError{gtid: string(of.name), err: err}}
 		}
 		if len(p.bindings) > 1000 {
 			clear(p.bindings)
@@ -289,5 +319,8 @@ func (p *pump) bind(tx *binlog.Transaction, t *event.Table) error {
 	}
 	p.last, p.binding = t, b
 	p.rowsCounter = p.metrics.rows.WithLabelValues(t.Schema + "." + t.Name)
+	if of.step != nil {
+		p.rowsCounter = p.metrics.snapshotRows.WithLabelValues(t.Schema + "." + t.Name)
+	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"outbox-relay/binlog/gtid"
 	"outbox-relay/checkpoint"
 	"outbox-relay/router"
+	"outbox-relay/snapshot"
 )
 
 // Source gives committed transactions in order. *binlog.Reader is the real one.
@@ -90,6 +91,7 @@ type SourceHooks struct {
 	Place      binlog.Place    // where the source before was; zero where that is not known
 	BeforeWait func()          // called before a wait for the server: what was gathered goes out
 	Allowed    func() bool     // asked before the source begins to read in the relay's name
+	Gap        uint64          // how many transactions before the position were given up since they were purged
 }
 
 // SinkHooks connect a sink to its session. All are safe to call from any goroutine and none blocks.
@@ -114,10 +116,16 @@ type Options struct {
 	Lease     Lease
 	// FirstPosition gives the position of a relay without checkpoint. It blocks until the source answers.
 	FirstPosition func(ctx context.Context) (*gtid.Set, error)
-	// AddedTables judges tables that a checkpoint does not know; an error refuses to run.
-	AddedTables func(added []string) error
-	OpenSource  func(start *gtid.Set, hooks SourceHooks, reg prometheus.Registerer) (Source, error)
-	OpenSink    func(hooks SinkHooks, reg prometheus.Registerer) (Sink, error)
+	// StartSnapshot reads the rows that exist in the tables before what comes after the first position. SnapshotGap does so when the position is purged,
+	// from the present position, which Latest gives.
+	StartSnapshot, SnapshotGap bool
+	Latest                     func(ctx context.Context) (*gtid.Set, error)
+	// AddedTables judges tables that a checkpoint does not know, and gives those of which the rows that exist are read; an error refuses to run.
+	AddedTables func(ctx context.Context, added []string) (read []string, err error)
+	// OpenSnapshot opens the reader of rows that exist; position is that of the checkpoint. Required where one of the three above asks for it.
+	OpenSnapshot func(progress *checkpoint.Snapshot, position *gtid.Set, beforeWait func()) (*snapshot.Reader, error)
+	OpenSource   func(start *gtid.Set, hooks SourceHooks, reg prometheus.Registerer) (Source, error)
+	OpenSink     func(hooks SinkHooks, reg prometheus.Registerer) (Sink, error)
 	// PoisonPolicy says what becomes of poison records of the rule with an index, or of router.NoRule; nil halts at all of them.
 	PoisonPolicy func(rule int) PoisonPolicy
 	// Distance tells how many bytes of binlog the server at address keeps before a position; nil if nobody wants to know.
@@ -144,10 +152,12 @@ type Relay struct {
 
 	mu       sync.Mutex
 	role     Role
-	session  *session     // the active session, nil on standby
-	halt     *HaltError   // why it stands still
-	known    *knownPoison // where the next session halts; of Run's goroutine
-	lost     int          // sessions in a row that lost their transaction; of Run's goroutine
+	session  *session            // the active session, nil on standby
+	halt     *HaltError          // why it stands still
+	known    *knownPoison        // where the next session halts; of Run's goroutine
+	purged   *binlog.SourceError // the next session begins with a snapshot, since what it would read is purged; of Run's goroutine
+	gap      uint64              // transactions that were given up by that; of Run's goroutine
+	lost     int                 // sessions in a row that lost their transaction; of Run's goroutine
 	started  time.Time
 	lastErr  error
 	waiting  bool       // for another instance, which has the store or has just taken over
@@ -270,6 +280,10 @@ func (r *Relay) before(ctx context.Context, again *startOver) error {
 	r.mu.Unlock()
 	if again.committed {
 		r.lost = 0
+	}
+	if again.gap != nil {
+		r.purged = again.gap
+		return ctx.Err()
 	}
 	if again.poison != nil {
 		r.known = again.poison

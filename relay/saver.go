@@ -68,6 +68,9 @@ func (s *session) checkpoint(p checkpoint.Position, columns json.RawMessage) *ch
 	} else {
 		c.BinlogFile, c.BinlogPosition, c.SourceUUID = s.saved.file, s.saved.pos, s.saved.server
 	}
+	if x := p.Snapshot; x.Reading() || x != nil && !p.Set.ContainsSet(x.Ended) {
+		c.Snapshot = x
+	}
 	return c
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"outbox-relay/binlog/gtid"
 	"outbox-relay/checkpoint"
 	"outbox-relay/router"
+	"outbox-relay/snapshot"
 )
 
 // session is one stretch of activity: from a checkpoint to a stop, a halt or the loss of the lease.
@@ -25,6 +27,8 @@ type session struct {
 	reg   prometheus.Registerer
 
 	source  Source
+	rows    *snapshot.Reader // of a session that begins with a snapshot, or nil
+	reading atomic.Bool      // rows are read, not yet the source
 	sink    Sink
 	windows *windows // nil without transactions
 	tracker *checkpoint.Tracker
@@ -119,6 +123,9 @@ func (s *session) load(ctx context.Context) error {
 		}
 		s.log.Info("no checkpoint: starting", "position", set.String())
 		c = &checkpoint.Checkpoint{Name: s.o.Name, GTIDSet: set}
+		if s.o.StartSnapshot {
+			c.Snapshot = checkpoint.NewSnapshot(s.o.Tables, time.Now())
+		}
 	case err != nil:
 		return err
 	default:
@@ -129,10 +136,25 @@ func (s *session) load(ctx context.Context) error {
 			}
 		}
 		if len(added) > 0 && s.o.AddedTables != nil {
-			if err := s.o.AddedTables(added); err != nil {
+			read, err := s.o.AddedTables(ctx, added)
+			if err != nil {
 				return err
 			}
+			if len(read) > 0 {
+				s.log.Info("tables are new: their rows are read before the relay goes on", "tables", strings.Join(read, ", "))
+				if c.Snapshot == nil {
+					c.Snapshot = checkpoint.NewSnapshot(nil, time.Now())
+				}
+				c.Snapshot = c.Snapshot.With(read)
+			}
 		}
+	}
+	if err := s.overGap(ctx, c); err != nil {
+		return err
+	}
+	var dropped []string
+	if c.Snapshot, dropped = c.Snapshot.Only(s.o.Tables); len(dropped) > 0 {
+		s.log.Warn("tables are not watched any more: their snapshot ends unfinished", "tables", strings.Join(dropped, ", "))
 	}
 	if s.begun, err = s.begunOf(c); err != nil {
 		return err
@@ -140,6 +162,7 @@ func (s *session) load(ctx context.Context) error {
 	s.token, s.columns = c.FencingToken+1, c.Columns
 	s.pausing.loaded(c.Paused)
 	s.tracker = checkpoint.NewTracker(c.GTIDSet)
+	s.tracker.Snapshot(c.Snapshot)
 	s.tracker.Observe(func(commitMicros int64) {
 		s.metrics.publishSeconds.Observe(float64(max(s.lastAck.Load()-commitMicros, 0)) / 1e6)
 	})
@@ -181,9 +204,7 @@ func (s *session) run(ctx context.Context) error {
 		cancelHand()
 		cancelWork()
 		wg.Wait()
-		if s.source != nil {
-			s.source.Close()
-		}
+		s.closeSource()
 	}()
 	if err := s.open(); err != nil {
 		return err
@@ -230,6 +251,9 @@ func (s *session) run(ctx context.Context) error {
 	})
 
 	err := s.pump(read, hand)
+	if again := (*startOver)(nil); errors.As(err, &again) && again.gap != nil {
+		s.drain(hand) // the next session begins at another position
+	}
 	if err != nil && read.Err() == nil {
 		s.end(err)
 	}
@@ -260,8 +284,23 @@ func (s *session) open() error {
 		s.windows = newWindows(s, t)
 		s.tracker.Gather()
 	}
-	s.source, err = s.o.OpenSource(s.tracker.Position().Set, SourceHooks{Columns: s.columns, Place: s.place(), BeforeWait: s.sink.Flush, Allowed: s.allowed}, s.reg)
+	p := s.tracker.Position()
+	s.source, err = s.o.OpenSource(p.Set, SourceHooks{Columns: s.columns, Place: s.place(), BeforeWait: s.sink.Flush, Allowed: s.allowed, Gap: s.gap}, s.reg)
+	if err == nil && p.Snapshot.Reading() {
+		s.rows, err = s.o.OpenSnapshot(p.Snapshot, p.Set, s.sink.Flush)
+		s.reading.Store(err == nil)
+	}
 	return err
+}
+
+// closeSource closes what is read. The pump has ended.
+func (s *session) closeSource() {
+	if s.rows != nil {
+		s.rows.Close()
+	}
+	if s.source != nil {
+		s.source.Close()
+	}
 }
 
 // acked is called by the sink for acknowledged records.
@@ -372,7 +411,7 @@ func (s *session) stand(ctx, work context.Context, h *HaltError) error {
 		s.metrics.poison.WithLabelValues(h.Poison.Reason).Inc()
 	}
 	s.log.Error("halted", attrs...)
-	s.source.Close()
+	s.closeSource()
 	wait := ctx // staying up, it drains for as long as that takes
 	if s.o.ExitOnHalt {
 		var cancel context.CancelFunc

@@ -19,6 +19,7 @@ type Status struct {
 	StartedAt   time.Time        `json:"started_at"`
 	LagSeconds  float64          `json:"lag_seconds"`
 	CaughtUp    bool             `json:"caught_up"`
+	Snapshot    *SnapshotStatus  `json:"snapshot,omitempty"` // while rows that exist are read
 	Source      SourceStatus     `json:"source"`
 	Sink        SinkStatus       `json:"sink"`
 	Checkpoint  CheckpointStatus `json:"checkpoint"`
@@ -61,6 +62,16 @@ type SourceStatus struct {
 	ServerUUID string    `json:"server_uuid,omitempty"`
 	Since      time.Time `json:"since,omitzero"`
 	LastError  string    `json:"last_error,omitempty"`
+}
+
+// SnapshotStatus is how far the reading of rows that exist has come.
+type SnapshotStatus struct {
+	Table      string    `json:"table"`                    // under way
+	TablesLeft int       `json:"tables_left"`              // with the one under way
+	Rows       int64     `json:"rows"`                     // read of all tables
+	Remaining  int64     `json:"rows_remaining_estimated"` // -1 where the source was not asked yet
+	Rate       float64   `json:"rows_per_second"`
+	StartedAt  time.Time `json:"started_at"`
 }
 
 // SinkStatus is the state of publishing.
@@ -107,7 +118,7 @@ func (r *Relay) Status() Status {
 		return st
 	}
 	now := time.Now()
-	src := s.source.Status()
+	src := s.sourceStatus()
 	st.Source = SourceStatus{Connected: src.Connected, Searching: src.Searching, Address: src.Address, Since: src.Since, LastError: Sentence(src.LastError)}
 	if src.Connected {
 		st.Source.ServerUUID = src.ServerUUID.String()
@@ -117,6 +128,11 @@ func (r *Relay) Status() Status {
 	st.Sink = SinkStatus{InFlightRecords: sink.Records, InFlightBytes: sink.Bytes, InFlightTransactions: p.InFlight, OldestSeconds: sink.OldestAge.Seconds(), ParkedKeys: sink.ParkedKeys, Connected: sink.Connected, Stalled: sink.Stalled, LastError: sink.LastError}
 	st.CaughtUp = s.caughtUp.Load() && src.Connected
 	st.LagSeconds = s.lag(now, src, p.InFlight > 0, p.OldestCommitMicros, p.LastCommitMicros)
+	if s.reading.Load() {
+		x := s.rows.Status()
+		st.Snapshot = &SnapshotStatus{Table: x.Table, TablesLeft: x.Tables, Rows: x.Rows, Remaining: x.Remaining, Rate: x.Rate, StartedAt: x.Started}
+		st.LagSeconds = max(now.Sub(x.Started).Seconds(), 0) // the binlog since then is not read
+	}
 	if ack := s.lastAck.Load(); ack > 0 {
 		st.LastAckedAt = time.UnixMicro(ack).UTC()
 	}
@@ -130,6 +146,14 @@ func (r *Relay) Status() Status {
 	st.Cause, st.Reason = s.unready(now, src, sink, st, halt)
 	st.Ready = st.Reason == ""
 	return st
+}
+
+// sourceStatus is the state of the connection that is read.
+func (s *session) sourceStatus() binlog.Status {
+	if s.reading.Load() {
+		return s.rows.Status().Connection
+	}
+	return s.source.Status()
 }
 
 // firstOf gives the first text that is not empty.

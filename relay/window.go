@@ -11,8 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"outbox-relay/binlog"
 	"outbox-relay/binlog/gtid"
 	"outbox-relay/checkpoint"
+	"outbox-relay/snapshot"
 )
 
 // windows commits what a session publishes to a Transactional sink, window by window, each with its checkpoint.
@@ -26,8 +28,10 @@ type windows struct {
 	busy chan struct{} // one token: one commit at a time
 
 	mu   sync.Mutex
-	gtid string // of the transaction under way, of which rows are handed over
-	rows int    // 0 without one
+	gtid string               // of the transaction under way, of which rows are handed over
+	rows int                  // 0 without one
+	base *checkpoint.Snapshot // instead, of rows that were selected: the progress before them, and the key of the last one
+	key  []byte
 	seen uint64 // records handed over
 
 	pending   *pendingWindow // cut and not committed; guarded by busy
@@ -55,6 +59,13 @@ func (w *windows) handed(gtid []byte, rows int) {
 		w.gtid = string(gtid)
 	}
 	w.rows = rows
+	w.seen++
+}
+
+// handedRow notes that the row that a step gave last is done with as far as the pump goes. mu is held.
+func (w *windows) handedRow(step *snapshot.Step) {
+	w.base, w.rows = step.Base(), step.Rows()
+	w.key = append(w.key[:0], step.Key()...)
 	w.seen++
 }
 
@@ -115,7 +126,9 @@ func (w *windows) cut() error {
 	}
 	c := w.checkpoint(p, columns)
 	under := ""
-	if w.rows > 0 {
+	if w.rows > 0 && w.base != nil {
+		c.Snapshot = w.base.At(w.key, int64(w.rows))
+	} else if w.rows > 0 {
 		under = w.gtid
 		c.Begun = append(c.Begun, checkpoint.Begun{GTID: w.gtid, Rows: w.rows})
 	}
@@ -146,11 +159,14 @@ func (w *windows) finish(ctx context.Context) error {
 	return nil
 }
 
-// startOver ends a session that lost its transaction: another one has to publish the same again from the last checkpoint.
+// startOver ends a session that another one follows at once: it lost its transaction, which has to be published again from the last checkpoint, or
+// what comes next is purged.
 type startOver struct {
 	cause     error
 	poison    *knownPoison
 	committed bool // windows were committed before
+	// gap is not nil when the source has purged what is to be read next: the tables are read instead.
+	gap *binlog.SourceError
 }
 
 func (s *startOver) Error() string {

@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +29,7 @@ import (
 	"outbox-relay/relay/stdout"
 	"outbox-relay/router"
 	"outbox-relay/router/debezium"
+	"outbox-relay/snapshot"
 )
 
 // Shares of limits.buffer: the records in flight, the open transactions in memory, the tracker's transactions.
@@ -61,14 +64,26 @@ func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg
 		Lease:         relay.NewMySQLLease(login, cfg.Source.Addresses, cfg.Name, log),
 		FirstPosition: func(ctx context.Context) (*gtid.Set, error) { return firstPosition(ctx, cfg, login, log) },
 		PoisonPolicy:  func(rule int) relay.PoisonPolicy { return poisonPolicy(cfg, rule) },
-		AddedTables:   func(added []string) error { return addedTables(cfg, added) },
+		StartSnapshot: cfg.Source.Start == config.StartSnapshot, SnapshotGap: cfg.Source.OnGap == config.PolicySnapshot,
+		Latest: func(ctx context.Context) (*gtid.Set, error) {
+			return positionAt(ctx, cfg, config.StartLatest, login, log)
+		},
+		AddedTables: func(ctx context.Context, added []string) ([]string, error) {
+			return addedTables(ctx, cfg, login, added)
+		},
+		OpenSnapshot: func(progress *checkpoint.Snapshot, position *gtid.Set, beforeWait func()) (*snapshot.Reader, error) {
+			return snapshot.New(snapshot.Options{
+				Login: login, Addresses: cfg.Source.Addresses, Tables: snapshotTables(cfg, nil), Progress: progress, Position: position,
+				ContinueDiverged: cfg.Source.OnDivergence == config.PolicyContinue, RowLimit: int64(cfg.Limits.Row), BeforeWait: beforeWait, Logger: log,
+			})
+		},
 		OpenSource: func(start *gtid.Set, hooks relay.SourceHooks, reg prometheus.Registerer) (relay.Source, error) {
 			r, err := binlog.New(binlog.Options{
 				Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, ServerID: cfg.Source.ServerID, Tables: watched, Start: start,
 				Heartbeat: cfg.Source.Heartbeat, IgnoreStatementWrites: cfg.Source.OnStatementWrite == config.PolicyIgnore,
 				ContinueDiverged: cfg.Source.OnDivergence == config.PolicyContinue, SkipGap: cfg.Source.OnGap == config.PolicySkip,
 				SkipUnknownXA: cfg.Source.OnUnknownXA == config.PolicySkip, Memory: share(cfg, openShare), RowLimit: int64(cfg.Limits.Row),
-				Own: ownTable(cfg), SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), Columns: hooks.Columns, Place: hooks.Place, BeforeWait: hooks.BeforeWait, Allowed: hooks.Allowed, Logger: log, Registerer: reg,
+				Own: ownTable(cfg), SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), Columns: hooks.Columns, Place: hooks.Place, Gap: hooks.Gap, BeforeWait: hooks.BeforeWait, Allowed: hooks.Allowed, Logger: log, Registerer: reg,
 			})
 			if err != nil {
 				return nil, err // not the nil reader, which would be a source
@@ -181,13 +196,59 @@ func loginOf(cfg *config.Config) binlog.Login {
 }
 
 func firstPosition(ctx context.Context, cfg *config.Config, login binlog.Login, log *slog.Logger) (*gtid.Set, error) {
-	if cfg.Source.Start == "" {
+	switch cfg.Source.Start {
+	case "":
 		return nil, errNoStart(cfg)
+	case config.StartSnapshot:
+		if err := snapshotFaults(ctx, cfg, login, nil); err != nil {
+			return nil, err
+		}
+		return positionAt(ctx, cfg, config.StartLatest, login, log)
 	}
+	return positionAt(ctx, cfg, cfg.Source.Start, login, log)
+}
+
+func positionAt(ctx context.Context, cfg *config.Config, start string, login binlog.Login, log *slog.Logger) (*gtid.Set, error) {
 	return binlog.FirstPosition(ctx, binlog.StartOptions{
-		Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, Start: cfg.Source.Start,
+		Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, Start: start,
 		SkipUnknownXA: cfg.Source.OnUnknownXA == config.PolicySkip, Logger: log,
 	})
+}
+
+// snapshotTables tell how the named tables are read, or all with nil: the first rule of each does.
+func snapshotTables(cfg *config.Config, names []string) (out []snapshot.Table) {
+	seen := map[config.TableName]bool{}
+	for _, t := range cfg.Tables {
+		if seen[t.Table] || names != nil && !slices.Contains(names, t.Table.String()) {
+			continue
+		}
+		seen[t.Table] = true
+		out = append(out, snapshot.Table{Name: binlog.TableName{Schema: t.Table.Schema, Name: t.Table.Table}, Where: t.Snapshot.Where, OrderBy: t.Snapshot.OrderBy, Chunk: t.Snapshot.Chunk})
+	}
+	return out
+}
+
+// snapshotFaults looks at tables before the first row is read, where the source can be reached: what is wrong with them is a fault of the configuration.
+func snapshotFaults(ctx context.Context, cfg *config.Config, login binlog.Login, names []string) error {
+	for _, address := range cfg.Source.Addresses {
+		l := login
+		l.Address = address
+		found, err := snapshot.Check(ctx, l, snapshotTables(cfg, names))
+		if err != nil {
+			continue // the next address, or what comes next waits for a server
+		}
+		var texts []string
+		for _, f := range found {
+			if f.Err != nil {
+				texts = append(texts, f.Err.Error())
+			}
+		}
+		if len(texts) > 0 {
+			return configurationError("the rows that exist cannot be read: " + strings.Join(texts, "; "))
+		}
+		return nil
+	}
+	return nil
 }
 
 // firstStart refuses what needs no server to be refused: a checkpoint that cannot be trusted, and none without a place to start.
@@ -206,7 +267,7 @@ func firstStart(cfg *config.Config) error {
 }
 
 func errNoStart(cfg *config.Config) error {
-	return configurationError(fmt.Sprintf("there is no checkpoint at %s and source.start is not set; set it to latest, earliest or a GTID set", placeOf(cfg)))
+	return configurationError(fmt.Sprintf("there is no checkpoint at %s and source.start is not set; set it to latest, earliest, snapshot or a GTID set", placeOf(cfg)))
 }
 
 // ruleFaults compiles the rules to find the faults of their templates.
@@ -222,16 +283,27 @@ func ruleFaults(cfg *config.Config) []config.Fault {
 	return out
 }
 
-// addedTables refuses tables that are new to a relay with a checkpoint unless the configuration says from where to read them.
-func addedTables(cfg *config.Config, added []string) error {
+// addedTables refuses tables that are new to a relay with a checkpoint unless the configuration says from where to read them, and gives those whose rows
+// that exist are read.
+func addedTables(ctx context.Context, cfg *config.Config, login binlog.Login, added []string) (read []string, err error) {
 	for _, name := range added {
+		from := ""
 		for _, t := range cfg.Tables {
-			if t.Table.String() == name && t.From == "" {
-				return configurationError(fmt.Sprintf("table %s is new to this relay, whose checkpoint already exists; set from: latest on its rule", name))
+			if t.Table.String() == name && from == "" {
+				from = t.From
 			}
 		}
+		switch from {
+		case "":
+			return nil, configurationError(fmt.Sprintf("table %s is new to this relay, whose checkpoint already exists; set from on its rule: latest publishes what is inserted from the checkpoint on, snapshot the rows that exist first", name))
+		case config.StartSnapshot:
+			read = append(read, name)
+		}
 	}
-	return nil
+	if len(read) == 0 {
+		return nil, nil
+	}
+	return read, snapshotFaults(ctx, cfg, login, read)
 }
 
 // poisonPolicy is the policy of a rule, or the general one.

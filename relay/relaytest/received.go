@@ -126,6 +126,15 @@ func (v *Validator) checkPosition(r *rowState, id []byte, m Message) {
 		return
 	}
 	gtid := number(v.gtids, maphash.Bytes(v.seed, p.gtid))
+	if bytes.HasPrefix(p.gtid, []byte("snapshot:")) { // a row that was selected may come from the binlog, too, under its GTID
+		if r.selected == noGTID {
+			r.selected = gtid
+		}
+		if r.selected != gtid || p.n != 0 {
+			v.faults.add(WrongPosition, "%v: id %q has the position %s#%d, which differs from the one before", at{m}, id, p.gtid, p.n)
+		}
+		return
+	}
 	if r.gtid == noGTID {
 		r.gtid, r.n = gtid, p.n
 	} else if r.gtid != gtid || r.n != p.n {

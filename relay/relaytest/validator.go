@@ -106,6 +106,7 @@ type rowState struct {
 	index     uint32 // in partitionState.first
 	gtid      uint32 // from the first occurrence's position header, noGTID without
 	n         uint32
+	selected  uint32 // the same of the position that a snapshot gives
 }
 
 const (
@@ -164,7 +165,7 @@ func (v *Validator) Committed(r Row) {
 		v.faults.add(Oracle, "id %q is committed twice", r.ID)
 		return
 	}
-	state := rowState{key: noKey, topic: number(v.topics, r.Topic), value: v.hashValue(r.Value), headers: v.hashHeaders(r.Headers), partition: -1, gtid: noGTID}
+	state := rowState{key: noKey, topic: number(v.topics, r.Topic), value: v.hashValue(r.Value), headers: v.hashHeaders(r.Headers), partition: -1, gtid: noGTID, selected: noGTID}
 	if r.Key != nil {
 		state.key = v.key(state.topic, r.Key)
 		state.rank = v.states[state.key].rows
