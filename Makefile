@@ -93,6 +93,10 @@ chaos: ## Disturb three brokers, MySQL, the network and the relay at random unde
 handover: ## Kill, freeze and cut off one of two relays at a time under load and judge every row and role [ROUNDS=100 SEED=1 DELIVERY=exactly-once STORE=kafka]
 	$(GO) run ./internal/e2e/cmd/campaign handover -rounds $(if $(filter file,$(origin ROUNDS)),100,$(ROUNDS)) -seed $(SEED) -delivery $(DELIVERY) -store $(STORE)
 
+.PHONY: shards
+shards: ## Have one relay read many servers, one of which freezes and dies, and judge every row [SOURCES=20 SECONDS=60]
+	$(GO) run ./internal/e2e/cmd/campaign shards -sources $(or $(SOURCES),20) -seconds $(or $(SECONDS),60) $(if $(MYSQL),-mysql $(MYSQL))
+
 .PHONY: letters
 letters: ## Publish 10,000 rows with 100 of each kind of poison under each policy, and again after 20 kills
 	LETTERS_OF_EACH=100 $(GO) test -count 1 -v -run 'EveryKindOfPoison|ParkedKeysArePublishedAgain' ./internal/e2e

@@ -68,26 +68,35 @@ func (s *Site) Start(ctx context.Context, o RelayOptions) (*Relay, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	number := len(s.relays) + 1
-	config := filepath.Join(s.Dir, fmt.Sprintf("relay-%d.yaml", number))
-	if err := os.WriteFile(config, []byte(s.config(o)), 0o600); err != nil {
-		return nil, err
-	}
-	r := &Relay{log: filepath.Join(s.Dir, fmt.Sprintf("relay-%d.log", number)), checkpoint: o.Checkpoint, name: s.Name, user: s.Database(), done: make(chan struct{})}
-	f, err := os.Create(r.log)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if len(o.Args) > 0 {
-		fmt.Fprintln(f, "started with", strings.Join(o.Args, " "))
-	}
+	r := &Relay{checkpoint: o.Checkpoint, name: s.Name, user: s.Database()}
 	if s.o.ExactlyOnce || s.o.KafkaStore {
 		r.brokers = s.o.Kafka.Addrs()
 	}
 	if s.o.MySQLStore {
 		r.source = s.o.MySQL.Addr()
 	}
-	r.cmd = exec.Command(binary, append([]string{"run", "--config", config}, o.Args...)...)
+	if err := r.start(binary, filepath.Join(s.Dir, fmt.Sprintf("relay-%d", number)), s.config(o), o); err != nil {
+		return nil, err
+	}
+	s.relays = append(s.relays, r)
+	return r, nil
+}
+
+// start starts the process with a configuration. Its files are path with .yaml and .log at the end.
+func (r *Relay) start(binary, path, config string, o RelayOptions) error {
+	if err := os.WriteFile(path+".yaml", []byte(config), 0o600); err != nil {
+		return err
+	}
+	r.log, r.done = path+".log", make(chan struct{})
+	f, err := os.Create(r.log)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if len(o.Args) > 0 {
+		fmt.Fprintln(f, "started with", strings.Join(o.Args, " "))
+	}
+	r.cmd = exec.Command(binary, append([]string{"run", "--config", path + ".yaml"}, o.Args...)...)
 	r.cmd.Stdout, r.cmd.Stderr = f, f
 	r.cmd.SysProcAttr = ownProcess()
 	// Nothing of the caller's environment may change the relay's configuration.
@@ -96,14 +105,13 @@ func (s *Site) Start(ctx context.Context, o RelayOptions) (*Relay, error) {
 		r.cmd.Env = append(r.cmd.Env, "OUTBOX_RELAY_FAILPOINT="+o.Failpoint)
 	}
 	if err := spawn(r.cmd); err != nil {
-		return nil, fmt.Errorf("starting the relay: %w", err)
+		return fmt.Errorf("starting the relay: %w", err)
 	}
 	go func() { // ends with the process
 		_ = r.cmd.Wait() // ExitCode tells
 		close(r.done)
 	}()
-	s.relays = append(s.relays, r)
-	return r, nil
+	return nil
 }
 
 // allow makes the relay's account in MySQL with what the relay itself says that it needs.
@@ -240,6 +248,36 @@ func (r *Relay) Status(ctx context.Context) (relay.Status, error) {
 		return st, err
 	}
 	return st, json.Unmarshal(body, &st)
+}
+
+// Overview asks a relay with several sources for its status.
+func (r *Relay) Overview(ctx context.Context) (v relay.Overview, err error) {
+	_, body, err := r.ask(ctx, http.MethodGet, "/status")
+	if err != nil {
+		return v, err
+	}
+	return v, json.Unmarshal(body, &v)
+}
+
+// WaitOverview polls the status of a relay with several sources until ok. It fails when the relay ends.
+func (r *Relay) WaitOverview(ctx context.Context, what string, ok func(relay.Overview) bool) error {
+	var last relay.Overview
+	err := poll(ctx, func() (bool, error) {
+		if !r.Running() {
+			return false, fmt.Errorf("the relay ended with code %d", r.ExitCode())
+		}
+		v, err := r.Overview(ctx)
+		if err != nil {
+			return false, nil
+		}
+		last = v
+		return ok(v), nil
+	})
+	if err != nil {
+		text, _ := json.Marshal(last)
+		return fmt.Errorf("waiting until %s: %w; the last status was %s", what, err, text)
+	}
+	return nil
 }
 
 // Control posts to a path as outbox-relay pause and resume do, and gives the answer.

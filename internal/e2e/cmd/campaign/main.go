@@ -4,6 +4,7 @@
 //	campaign faults -rounds 20 -seed 1     kills and freezes of MySQL and Kafka, cut connections
 //	campaign chaos -minutes 30 -seed 1     all of it at random on three brokers, one or two faults at a time
 //	campaign handover -rounds 100 -seed 1  kills, freezes and cut links of one of two relays at a time
+//	campaign shards -sources 20            one relay of many servers, one of which freezes and dies
 //	campaign xa -transactions 1000 -seed 1 XA transactions of all shapes, amid ends of the relay and of MySQL
 //
 // It starts its own servers, prints a table of figures at the end, and exits 1 when the promise was broken.
@@ -39,8 +40,11 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == "shards" {
+		return shards(ctx, args[1:])
+	}
 	if len(args) == 0 || !slices.Contains([]string{"crash", "faults", "chaos", "handover", "xa"}, args[0]) {
-		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-servers] [-delivery mode] [-pauses n] | faults [-rounds n] [-only name] | chaos [-minutes n] [-delivery mode] [-standby] [-mysql-store] [-only names] | handover [-rounds n] [-delivery mode] [-store mysql|kafka] [-only names] | xa [-transactions n] [-gentle]; crash and faults: [-rate n] [-max-rows n]; all: [-seed n] [-race] [-mysql version]")
+		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-servers] [-delivery mode] [-pauses n] | faults [-rounds n] [-only name] | chaos [-minutes n] [-delivery mode] [-standby] [-mysql-store] [-only names] | handover [-rounds n] [-delivery mode] [-store mysql|kafka] [-only names] | xa [-transactions n] [-gentle] | shards [-sources n] [-seconds n]; crash and faults: [-rate n] [-max-rows n]; all: [-seed n] [-race] [-mysql version]")
 		return flag.ErrHelp
 	}
 	flags := flag.NewFlagSet("campaign "+args[0], flag.ContinueOnError)
