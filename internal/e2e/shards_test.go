@@ -100,7 +100,9 @@ func TestSourcesHaltPauseAndFailForThemselves(t *testing.T) {
 	for i := range 20 {
 		write(t, s.Shard(3), i)
 	}
-	waitOverview(t, r, "the fourth has published", is(3, func(st relay.Status) bool { return st.CaughtUp && !st.LastAckedAt.IsZero() && st.Sink.InFlightRecords == 0 }))
+	waitOverview(t, r, "the fourth has published", is(3, func(st relay.Status) bool {
+		return st.CaughtUp && !st.LastAckedAt.IsZero() && st.Sink.InFlightRecords == 0
+	}))
 	waitOverview(t, r, "all say what they are", func(v relay.Overview) bool {
 		return !v.Ready && is(0, func(st relay.Status) bool { return st.Cause == relay.CauseHalted })(v) && is(1, func(st relay.Status) bool { return st.Cause == relay.CausePaused })(v)
 	})
