@@ -97,7 +97,7 @@ func (p *Publisher) Commit(ctx context.Context) error {
 		return err
 	}
 	p.o.Step(StepComplete)
-	if err := p.txn.coordinator.Commit(ctx); err != nil {
+	if err := p.txn.insist(ctx, p.txn.coordinator.Commit); err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
@@ -242,6 +242,23 @@ func (t *transaction) refused(ctx context.Context, err error) bool {
 	return false
 }
 
+// insist repeats a call that is refused until a person has helped.
+func (t *transaction) insist(ctx context.Context, call func(context.Context) error) error {
+	for failures := 0; ; failures++ {
+		err := call(ctx)
+		var e *txn.Error
+		if !errors.As(err, &e) || !e.Refused() {
+			return err
+		}
+		t.p.mu.Lock()
+		t.refused(ctx, err)
+		t.p.unlock()
+		if !t.pause(ctx, failures) {
+			return err
+		}
+	}
+}
+
 func isMissing(err error) bool {
 	var e *txn.Error
 	return errors.As(err, &e) && e.Missing()
@@ -311,7 +328,7 @@ func (t *transaction) work(ctx context.Context) bool {
 
 // bury finds out why the transaction was lost and ends the publisher.
 func (t *transaction) bury(ctx context.Context, lost error) {
-	_, err := t.coordinator.Abort(ctx)
+	err := t.insist(ctx, func(ctx context.Context) error { _, err := t.coordinator.Abort(ctx); return err })
 	if ctx.Err() != nil {
 		return
 	}

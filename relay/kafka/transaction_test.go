@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"outbox-relay/internal/sandbox"
 	"outbox-relay/relay/kafka"
@@ -534,4 +537,38 @@ func TestAnIDThatTheCoordinatorForgotIsNoTakeover(t *testing.T) {
 	if err := <-x.ended; !errors.Is(err, txn.ErrForgotten) {
 		t.Errorf("Run gives %v", err)
 	}
+}
+
+// A right that is taken away, or a login that does not hold any more, is waited for at each step of a transaction: it does not end the publisher.
+func TestRefusedStepsOfATransactionAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	refused := func(key kmsg.Key) kfake.Fault {
+		return kfake.Fault{Keys: []kmsg.Key{key}, Err: kerr.TransactionalIDAuthorizationFailed, Count: 2}
+	}
+	for _, key := range []kmsg.Key{kmsg.AddPartitionsToTxn, kmsg.EndTxn} {
+		t.Run(key.Name(), func(t *testing.T) {
+			t.Parallel()
+			cluster, brokers := fake(t, kfake.SeedTopics(1, "t", "checkpoints"))
+			x := startTransactor(t, brokers, "checkpoints", "id", nil)
+			cluster.Fault(refused(key))
+			x.publish("t", 0, 10)
+			x.cut()
+			x.commit()
+		})
+	}
+	t.Run("learning why it is lost", func(t *testing.T) {
+		t.Parallel()
+		cluster, brokers := fake(t, kfake.SeedTopics(1, "t", "checkpoints"))
+		x := startTransactor(t, brokers, "checkpoints", "id", nil)
+		x.publish("t", 0, 10)
+		x.cut()
+		x.commit()
+		cluster.Fault(refused(kmsg.InitProducerID))
+		cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidProducerEpoch, Count: 1})
+		x.publish("t", 10, 20)
+		x.p.Flush()
+		if err := <-x.ended; !errors.Is(err, txn.ErrAborted) {
+			t.Errorf("Run gives %v", err)
+		}
+	})
 }
