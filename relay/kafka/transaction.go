@@ -23,6 +23,8 @@ const (
 
 	addRetryMin = 100 * time.Millisecond
 	addRetryMax = 5 * time.Second
+
+	leaveTimeout = 700 * time.Millisecond
 )
 
 // The steps of a transaction that Options.Step is told of.
@@ -49,6 +51,7 @@ type transaction struct {
 
 	// Guarded by the lock of the Publisher.
 	joining  []*partition // to be added to the transaction
+	added    uint32       // the last window in whose transaction partitions are
 	ready    bool         // there is a producer id
 	records  int          // accepted since the last Cut
 	bytes    int
@@ -183,6 +186,20 @@ func (p *Publisher) lose(err error) {
 	}
 }
 
+// leave aborts the transaction that a stop leaves open, if that is soon done: until its time-out, consumers of committed records would wait behind it.
+func (t *transaction) leave() {
+	p := t.p
+	p.mu.Lock()
+	open := p.fatal == nil && t.lost == nil && t.added > 0 && t.added == p.sending
+	p.unlock()
+	if !open {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	_, _ = t.coordinator.Abort(ctx) // or the next instance does, or the time-out
+}
+
 func (t *transaction) notify() {
 	select {
 	case t.wake <- struct{}{}:
@@ -192,6 +209,7 @@ func (t *transaction) notify() {
 
 // run takes a producer epoch and then adds partitions until ctx ends or the transaction is lost.
 func (t *transaction) run(ctx context.Context) {
+	defer t.leave()
 	if !t.begin(ctx) {
 		return
 	}
@@ -315,6 +333,9 @@ func (t *transaction) work(ctx context.Context) bool {
 				part.adding, part.added = false, window // it has not changed: these partitions have records of it
 				p.kick(part)
 			}
+		}
+		if err == nil {
+			t.added = window
 		}
 		if refused {
 			t.joining = append(t.joining, joining...)

@@ -572,3 +572,34 @@ func TestRefusedStepsOfATransactionAreTriedAgain(t *testing.T) {
 		}
 	})
 }
+
+// A stop in the midst of a window leaves no transaction open: until its time-out, consumers of committed records would wait behind it.
+func TestAStopLeavesNoTransactionOpen(t *testing.T) {
+	t.Parallel()
+	k := sandbox.SharedKafka(t)
+	topic, checkpoints := k.NewTopic(t, 1, nil), k.NewTopic(t, 1, nil)
+	x := startTransactor(t, k.Addrs(), checkpoints, uniqueTopic(t), nil)
+	x.publish(topic, 0, 10)
+	if err := x.p.Drain(ctxTimeout(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	x.stop()
+	if err := <-x.ended; err != nil {
+		t.Fatal(err)
+	}
+	behind := start(t, k.Addrs(), nil)
+	behind.publish(topic, 1, 1)
+	behind.drain(time.Minute)
+	seen := 0
+	for deadline := time.Now().Add(20 * time.Second); seen == 0; {
+		if err := openLetters(t, k.Addrs(), topic).Read(t.Context(), kafka.Reading{}, func(kafka.Letter) error { seen++; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("consumers wait behind an open transaction")
+		}
+	}
+	if seen != 1 {
+		t.Errorf("%d records are committed", seen)
+	}
+}
