@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -161,7 +162,7 @@ func (w *worker) work(r *Running) {
 // recover waits a little for the server to come back, and ends the worker when the server refuses its statement.
 func (w *worker) recover(r *Running, err error) bool {
 	var refused *mysql.MySQLError
-	if errors.As(err, &refused) && refused.Number != 1053 && refused.Number != 1205 && refused.Number != 1213 { // shutdown, lock wait, deadlock
+	if errors.As(err, &refused) && !slices.Contains([]uint16{1053, 1205, 1213, 1290}, refused.Number) { // shutdown, lock wait, deadlock, read-only
 		r.refused.Store(refused)
 		return false
 	}

@@ -152,7 +152,11 @@ func (s *Site) config(o RelayOptions) string {
 		o.Brokers = s.o.Kafka.Addrs()
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %s\nsource: {address: %q, user: %s, password: relay, start: %q, heartbeat: 1s}\ntables:\n", s.Name, o.Source, s.Database(), s.First)
+	addresses := s.o.Sources
+	if len(addresses) == 0 {
+		addresses = []string{o.Source}
+	}
+	fmt.Fprintf(&b, "name: %s\nsource: {address: [\"%s\"], user: %s, password: relay, start: %q, heartbeat: 1s%s}\ntables:\n", s.Name, strings.Join(addresses, `", "`), s.Database(), s.First, s.o.SourceConfig)
 	database := s.Database()
 	fmt.Fprintf(&b, "  - {table: %s.orders_outbox, preset: outbox, topic: \"%s.order\", when: {aggregate_type: [order]}}\n", database, s.Name)
 	fmt.Fprintf(&b, "  - {table: %s.orders_outbox, preset: outbox, topic: \"%s.{aggregate_type}\"}\n", database, s.Name)

@@ -29,6 +29,14 @@ type SiteOptions struct {
 	Label string
 	// Source is the address of MySQL that the relay is told; empty means the server's own. A proxy before it goes here.
 	Source string
+	// Sources, if not empty, are the addresses that the relay is told instead of Source.
+	Sources []string
+	// SourceConfig is more of the configuration's source, such as ", on_divergence: continue".
+	SourceConfig string
+	// Writes is the address that the load writes to; empty means the server's own. A proxy before it goes here.
+	Writes string
+	// AppendTime makes the broker's time of a record its timestamp (relaytest.Message.Appended).
+	AppendTime bool
 	// Partitions of each topic. 0 means 4.
 	Partitions int
 	// SaveInterval is checkpoint.interval. 0 means the relay's default of 1 s.
@@ -134,7 +142,22 @@ func (s *Site) make(ctx context.Context) error {
 
 // CreateTopic creates one of the site's topics.
 func (s *Site) CreateTopic(ctx context.Context, topic string) error {
-	return s.o.Kafka.CreateTopic(ctx, topic, s.o.Partitions, 0, nil)
+	var configs map[string]string
+	if s.o.AppendTime {
+		configs = map[string]string{"message.timestamp.type": "LogAppendTime"}
+	}
+	return s.o.Kafka.CreateTopic(ctx, topic, s.o.Partitions, 0, configs)
+}
+
+// Move makes another server, which has the site's database, the one that the site asks from now on. Nothing else of the site may run meanwhile.
+func (s *Site) Move(m *sandbox.MySQL) error {
+	db, err := m.Open(s.Database())
+	if err != nil {
+		return err
+	}
+	s.DB.Close()
+	s.o.MySQL, s.DB = m, db
+	return nil
 }
 
 // Database is the name of the site's database, and of the relay's account, which has the rights that `config grants` names and no other.
@@ -238,6 +261,9 @@ func (s *Site) openMulti() (*sql.DB, error) {
 		return nil, err
 	}
 	c.MultiStatements = true
+	if s.o.Writes != "" {
+		c.Addr = s.o.Writes
+	}
 	c.Logger = &mysql.NopLogger{}
 	connector, err := mysql.NewConnector(c)
 	if err != nil {

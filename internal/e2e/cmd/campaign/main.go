@@ -6,6 +6,7 @@
 //	campaign handover -rounds 100 -seed 1  kills, freezes and cut links of one of two relays at a time
 //	campaign shards -sources 20            one relay of many servers, one of which freezes and dies
 //	campaign xa -transactions 1000 -seed 1 XA transactions of all shapes, amid ends of the relay and of MySQL
+//	campaign failover -promotions 50 -seed 1 a primary that moves between two servers, orderly or after a kill; with -any the relay reads whichever answers
 //
 // It starts its own servers, prints a table of figures at the end, and exits 1 when the promise was broken.
 package main
@@ -43,8 +44,8 @@ func run(ctx context.Context, args []string) error {
 	if len(args) > 0 && args[0] == "shards" {
 		return shards(ctx, args[1:])
 	}
-	if len(args) == 0 || !slices.Contains([]string{"crash", "faults", "chaos", "handover", "xa"}, args[0]) {
-		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-servers] [-delivery mode] [-pauses n] | faults [-rounds n] [-only name] | chaos [-minutes n] [-delivery mode] [-standby] [-mysql-store] [-only names] | handover [-rounds n] [-delivery mode] [-store mysql|kafka] [-only names] | xa [-transactions n] [-gentle] | shards [-sources n] [-seconds n]; crash and faults: [-rate n] [-max-rows n]; all: [-seed n] [-race] [-mysql version]")
+	if len(args) == 0 || !slices.Contains([]string{"crash", "faults", "chaos", "handover", "xa", "failover"}, args[0]) {
+		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-servers] [-delivery mode] [-pauses n] | faults [-rounds n] [-only name] | chaos [-minutes n] [-delivery mode] [-standby] [-mysql-store] [-only names] | handover [-rounds n] [-delivery mode] [-store mysql|kafka] [-only names] | xa [-transactions n] [-gentle] | failover [-promotions n] [-any] | shards [-sources n] [-seconds n]; crash and faults: [-rate n] [-max-rows n]; all: [-seed n] [-race] [-mysql version]")
 		return flag.ErrHelp
 	}
 	flags := flag.NewFlagSet("campaign "+args[0], flag.ContinueOnError)
@@ -53,6 +54,8 @@ func run(ctx context.Context, args []string) error {
 	servers := flags.Bool("servers", false, "kill the servers at random as well (crash)")
 	rounds := flags.Int("rounds", 20, "how often each fault is made (faults), number of faults (handover)")
 	transactions := flags.Int("transactions", 1000, "number of XA transactions (xa)")
+	promotions := flags.Int("promotions", 50, "how often the primary changes (failover)")
+	readAny := flags.Bool("any", false, "source.read_from: any instead of primary (failover)")
 	gentle := flags.Bool("gentle", false, "the relay is stopped and never killed (xa)")
 	only := flags.String("only", "", "a single fault by its name (faults), or several with commas between (chaos, handover)")
 	minutes := flags.Float64("minutes", 30, "length (chaos)")
@@ -121,6 +124,13 @@ func run(ctx context.Context, args []string) error {
 			o.Only = strings.Split(*only, ",")
 		}
 		result, err = e2e.Handover(ctx, o)
+	case "failover":
+		var second *sandbox.MySQL
+		if second, err = sandbox.StartMySQL(ctx, sandbox.MySQLOptions{Version: *version, Progress: say}); err != nil {
+			return err
+		}
+		defer second.Close()
+		result, err = e2e.Failover(ctx, e2e.FailoverOptions{Servers: [2]*sandbox.MySQL{m, second}, Kafka: k, Builder: builder, Build: build, Promotions: *promotions, Seed: *seed, Any: *readAny, Progress: say})
 	default:
 		result, err = e2e.XA(ctx, e2e.XAOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Transactions: *transactions, Seed: *seed, Gentle: *gentle, Progress: say})
 	}
