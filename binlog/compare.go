@@ -26,16 +26,17 @@ func (r *Reader) compare(ctx context.Context, c *Conn, s *Server) (lost, gap *gt
 	if lost, err = r.lacked(ctx, c, s); err != nil {
 		return nil, nil, err
 	}
-	r.metrics.gap.Set(float64(gtid.Minus(s.Purged, r.seen).Count()))
-	e := PurgedGap(s, r.seen)
-	if e == nil {
+	gap = gtid.Minus(s.Purged, r.seen)
+	r.metrics.gap.Set(float64(gap.Count()))
+	if gap.IsEmpty() {
 		return lost, nil, nil
 	}
+	e := purgedError(s, r.seen, gap)
 	if r.o.SkipGap {
 		if err := r.othersTried(e); err != nil {
 			return nil, nil, err
 		}
-		return lost, gtid.Minus(s.Purged, r.seen), nil
+		return lost, gap, nil
 	}
 	if r.o.Own != (TableName{}) {
 		e.Hint = "one of them may be the save that stored this checkpoint in " + r.o.Own.String() + " on this server, which has no outbox rows; " + e.Hint
@@ -68,7 +69,7 @@ func (c *Conn) lacks(ctx context.Context, s *Server, set *gtid.Set, observe func
 		if missing.IsEmpty() {
 			return nil, nil
 		}
-		replicates, err := c.replicates(ctx)
+		replicates, stopped, err := c.replicates(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("asking the server at %s whether it is a replica: %w", s.Address, err)
 		}
@@ -79,7 +80,7 @@ func (c *Conn) lacks(ctx context.Context, s *Server, set *gtid.Set, observe func
 		switch {
 		case time.Since(begun) <= limit:
 		case replicates:
-			return missing, &behindError{s.Address, missing}
+			return missing, &behindError{s.Address, missing, stopped}
 		default:
 			return missing, &SourceError{
 				Reason: ReasonDiverged, Hint: hintDiverged,
@@ -101,18 +102,20 @@ func (c *Conn) lacks(ctx context.Context, s *Server, set *gtid.Set, observe func
 type behindError struct {
 	address string
 	missing *gtid.Set
+	stopped bool // it does not apply what it has received
 }
 
 func (e *behindError) Error() string {
+	if e.stopped {
+		return fmt.Sprintf("the replica at %s has received transactions that it does not apply, since its applier is stopped, and lacks some that the relay has read: %s; "+
+			"run START REPLICA SQL_THREAD there, or RESET REPLICA ALL if it is to go on without them", e.address, e.missing)
+	}
 	return fmt.Sprintf("the replica at %s has not executed transactions yet that the relay has read: %s", e.address, e.missing)
 }
 
-// othersTried gives an error while another address may have what this server lacks: each is tried before a policy that gives something up is used.
+// othersTried gives an error while another server may have what this one lacks: each is tried before a policy that gives something up is used.
 func (r *Reader) othersTried(why error) error {
-	if r.failures > len(r.o.Addresses) {
-		return nil
-	}
-	if len(r.o.Addresses) == 1 {
+	if r.tour.All() {
 		return nil
 	}
 	return fmt.Errorf("looking at the other addresses first: %s", why) // not as a cause: it halts nothing yet
@@ -158,10 +161,11 @@ func (r *Reader) dropBranches(lost *gtid.Set) {
 	}
 }
 
-// replicates tells whether the server gets transactions from another one: a replication channel applies them, and has or fetches some.
-func (c *Conn) replicates(ctx context.Context) (bool, error) {
+// replicates tells whether the server gets transactions from another one: a replication channel fetches and applies them, or has some in its relay
+// log. An applier that is stopped with some to apply can be started at any time.
+func (c *Conn) replicates(ctx context.Context) (yes, stopped bool, err error) {
 	if err := c.net.SetDeadline(time.Now().Add(defaultConnectTimeout)); err != nil {
-		return false, err
+		return false, false, err
 	}
 	res, err := c.Execute("SHOW REPLICA STATUS")
 	var unknown *mysql.MyError
@@ -170,12 +174,12 @@ func (c *Conn) replicates(ctx context.Context) (bool, error) {
 	}
 	if err != nil {
 		if ctx.Err() != nil {
-			return false, ctx.Err()
+			return false, false, ctx.Err()
 		}
-		return false, err
+		return false, false, err
 	}
 	if res.Resultset == nil {
-		return false, nil
+		return false, false, nil
 	}
 	column := func(row int, names ...string) string {
 		for _, name := range names {
@@ -186,25 +190,23 @@ func (c *Conn) replicates(ctx context.Context) (bool, error) {
 		return ""
 	}
 	for row := range res.Values {
-		if !strings.EqualFold(column(row, "Replica_SQL_Running", "Slave_SQL_Running"), "Yes") {
-			continue
-		}
-		if !strings.EqualFold(column(row, "Replica_IO_Running", "Slave_IO_Running"), "No") {
-			return true, nil
+		applies := strings.EqualFold(column(row, "Replica_SQL_Running", "Slave_SQL_Running"), "Yes")
+		if applies && !strings.EqualFold(column(row, "Replica_IO_Running", "Slave_IO_Running"), "No") {
+			return true, false, nil
 		}
 		got, err := gtid.ParseSet(column(row, "Retrieved_Gtid_Set"))
 		if err != nil {
-			return false, err
+			return false, false, err
 		}
 		executed, err := c.Executed(ctx, defaultConnectTimeout)
 		if err != nil {
-			return false, err
+			return false, false, err
 		}
 		if !executed.ContainsSet(got) {
-			return true, nil
+			yes, stopped = true, stopped || !applies
 		}
 	}
-	return false, nil
+	return yes, stopped, nil
 }
 
 func hasUUID(s *gtid.Set, u gtid.UUID) bool {
@@ -217,14 +219,19 @@ func hasUUID(s *gtid.Set, u gtid.UUID) bool {
 }
 
 // PurgedGap gives the reason why a relay that has read a set cannot go on from it on a server, or nil if all that it lacks is in the binlogs.
-//
-// A transaction missing in the middle of what was read is most likely the PREPARE of an XA branch that was pending: the position leaves it out
-// until the branch ends.
 func PurgedGap(s *Server, read *gtid.Set) *SourceError {
 	gap := gtid.Minus(s.Purged, read)
 	if gap.IsEmpty() {
 		return nil
 	}
+	return purgedError(s, read, gap)
+}
+
+// purgedError is the error for what was purged and not read.
+//
+// A transaction missing in the middle of what was read is most likely the PREPARE of an XA branch that was pending: the position leaves it out
+// until the branch ends.
+func purgedError(s *Server, read, gap *gtid.Set) *SourceError {
 	e := &SourceError{
 		Reason: ReasonPurged, Hint: hintPurged, Missing: gap,
 		Detail: fmt.Sprintf("the server at %s has purged binlogs that the relay has not read; missing are %s", s.Address, gap),

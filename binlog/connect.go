@@ -30,8 +30,11 @@ func serverID(name string) uint32 {
 	return h.Sum32() | 1<<31
 }
 
-// connect makes a replication connection, trying the addresses in turn until one works.
+// connect makes a replication connection, trying the servers in turn until one works.
 func (r *Reader) connect(ctx context.Context) error {
+	if r.failures == 0 {
+		r.tour.Restart()
+	}
 	for {
 		if r.ahead != nil && r.failures >= aheadAttempts {
 			return r.Status().LastError
@@ -39,10 +42,10 @@ func (r *Reader) connect(ctx context.Context) error {
 		if err := r.pause(ctx); err != nil {
 			return err
 		}
-		l := r.o.Login
-		l.Address = r.o.Addresses[(r.failures-1)%len(r.o.Addresses)]
+		l := r.tour.Next(ctx)
 		err := r.attempt(ctx, l)
 		if err == nil {
+			r.tour.Worked()
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -50,17 +53,16 @@ func (r *Reader) connect(ctx context.Context) error {
 		}
 		if errors.Is(err, errNotAllowed) {
 			r.failures = 0
+			r.tour.Restart()
 			continue
 		}
-		err = classify(err, l.Address, l.User)
+		err = classify(err, l.At(), l.User)
 		r.setStatus(func(s *Status) { s.failed(err) })
-		var c *ConnectError
-		if lasting(err) || !r.everConnected && errors.As(err, &c) && c.Lasting() {
-			r.refused++
-		} else {
-			r.refused = 0
+		if errors.Is(err, ErrFenced) {
+			return err
 		}
-		if errors.Is(err, ErrFenced) || r.refused >= len(r.o.Addresses) {
+		var c *ConnectError
+		if err := r.tour.Failed(err, lasting(err) || !r.everConnected && errors.As(err, &c) && c.Lasting()); err != nil {
 			return err
 		}
 		if r.failures == 1 || r.failures%10 == 0 {
@@ -77,7 +79,7 @@ func (r *Reader) attempt(ctx context.Context, l Login) error {
 	if err != nil {
 		return err
 	}
-	if err := r.startDump(ctx, c, l.Address); err != nil {
+	if err := r.startDump(ctx, c, l); err != nil {
 		c.Close()
 		return err
 	}
@@ -87,8 +89,11 @@ func (r *Reader) attempt(ctx context.Context, l Login) error {
 	r.metrics.connects.Inc()
 	r.metrics.connected.Set(1)
 	r.setStatus(func(s *Status) {
-		s.Connected, s.Searching, s.Address, s.ServerUUID, s.Since = true, true, l.Address, r.server.UUID, time.Now()
+		s.Connected, s.Searching, s.Address, s.Login, s.ServerUUID, s.Since = true, true, l.At(), l, r.server.UUID, time.Now()
 	})
+	if r.o.Primary {
+		r.watch = watchRole(ctx, c, r.server.UUID)
+	}
 	if !r.server.namesColumns() && r.ahead == nil {
 		r.lookupDue = true
 		if !r.warned {
@@ -96,23 +101,26 @@ func (r *Reader) attempt(ctx context.Context, l Login) error {
 			r.log.Warn("the binlog names no columns (binlog_row_metadata=MINIMAL): they are read from information_schema, and an ALTER that cannot be followed halts; FULL is safer")
 		}
 	}
-	r.log.Info("source connected", "address", l.Address, "version", r.server.Version, "server_uuid", r.server.UUID.String())
+	r.log.Info("source connected", "address", l.At(), "version", r.server.Version, "server_uuid", r.server.UUID.String())
 	return nil
 }
 
 // startDump checks the server against the position, sets the session up and asks for the stream.
-func (r *Reader) startDump(ctx context.Context, c *Conn, address string) error {
-	s, err := c.Server(address)
+func (r *Reader) startDump(ctx context.Context, c *Conn, l Login) error {
+	s, err := c.Server(l.At())
 	if err != nil {
 		return err
 	}
 	if err := s.usable(); err != nil {
 		return err
 	}
+	if r.o.Primary && s.ReadOnly {
+		return &notPrimaryError{s.Address}
+	}
 	if a, b, found := r.watched.twins(); found && s.FoldCase {
 		return &SourceError{
 			Reason: ReasonTableNames, Hint: "write the table's name in one way in all rules",
-			Detail: fmt.Sprintf("%s and %s are one table on the server at %s, which does not tell upper from lower case in names", a, b, address),
+			Detail: fmt.Sprintf("%s and %s are one table on the server at %s, which does not tell upper from lower case in names", a, b, s.Address),
 		}
 	}
 	lost, gap, err := r.compare(ctx, c, s)
@@ -151,7 +159,6 @@ func (r *Reader) startDump(ctx context.Context, c *Conn, address string) error {
 	if r.server != nil && r.server.UUID != s.UUID {
 		r.log.Info("source is another server now", "server_uuid", s.UUID.String(), "before", r.server.UUID.String())
 	}
-	c.address = address
 	r.server = s
 	r.watched.fold, r.own.fold = s.FoldCase, s.FoldCase
 	r.target = s.Executed

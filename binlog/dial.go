@@ -34,6 +34,18 @@ type Login struct {
 	Timeout     time.Duration
 	// Dial replaces the network in tests; nil means TCP or a unix socket.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Lookup replaces the resolver of names in tests; nil means the system's, or none with Dial.
+	Lookup func(ctx context.Context, host string) (ips []string, err error)
+
+	dialTo string // one of the IP addresses, with port, that Address stands for; empty where it is one server
+}
+
+// At is what errors and logs call the server: its address, and which one of several that a name stands for.
+func (l Login) At() string {
+	if l.dialTo == "" {
+		return l.Address
+	}
+	return l.Address + " (" + l.dialTo + ")"
 }
 
 const defaultConnectTimeout = 10 * time.Second
@@ -42,10 +54,10 @@ const defaultConnectTimeout = 10 * time.Second
 // Closing is always immediate: it closes the socket.
 type Conn struct {
 	*client.Conn
-	net     net.Conn // the TCP connection, below TLS
-	address string
-	stop    func() bool
-	rows    *bufio.Reader // of results that are read row by row; nil before the first one
+	net   net.Conn // the TCP connection, below TLS
+	login Login
+	stop  func() bool
+	rows  *bufio.Reader // of results that are read row by row; nil before the first one
 }
 
 // Close closes the socket. Calls that wait on it return at once.
@@ -79,7 +91,7 @@ func (c *Conn) Idle(ctx context.Context, d time.Duration) error {
 // Dial connects and authenticates. It blocks for at most l.Timeout (10 s by default), also on a frozen server, and returns early
 // when ctx ends. The connection is closed when ctx ends.
 func Dial(ctx context.Context, l Login) (*Conn, error) {
-	fault := &ConnectError{Address: l.Address, User: l.User}
+	fault := &ConnectError{Address: l.At(), User: l.User}
 	c, err := l.dial(ctx, true, fault)
 	if err != nil && l.TLSOptional && isNoTLS(err) {
 		c, err = l.dial(ctx, false, fault)
@@ -121,7 +133,7 @@ func (l Login) dial(ctx context.Context, secure bool, fault *ConnectError) (*Con
 		}
 	}
 	fault.encrypted, fault.certificate = cfg != nil, cfg != nil && len(cfg.Certificates) > 0
-	c := &Conn{stop: func() bool { return true }}
+	c := &Conn{login: l, stop: func() bool { return true }}
 	deadline := time.Now().Add(timeout)
 	dial := l.Dial
 	if dial == nil {
@@ -130,6 +142,9 @@ func (l Login) dial(ctx context.Context, secure bool, fault *ConnectError) (*Con
 	var watch *clearGuard
 	conn, err := login(func() (*client.Conn, error) {
 		return client.ConnectWithDialer(ctx, network(l.Address), l.Address, l.User, password, "", func(ctx context.Context, network, address string) (net.Conn, error) {
+			if l.dialTo != "" {
+				address = l.dialTo
+			}
 			nc, err := dial(ctx, network, address)
 			if err != nil {
 				return nil, err

@@ -279,8 +279,7 @@ func (e *deniedError) Error() string {
 // result, with the reason. The error is one of the connection.
 func (r *Reader) lookUp(tables []*watchedTable, from *gtid.Set) (map[*watchedTable]error, error) {
 	r.o.BeforeWait()
-	l := r.o.Login
-	l.Address = r.conn.address
+	l := r.conn.login
 	why := map[*watchedTable]error{}
 	found := map[*watchedTable][]event.Column{}
 	executed, err := func() (*gtid.Set, error) {
@@ -301,7 +300,7 @@ func (r *Reader) lookUp(tables []*watchedTable, from *gtid.Set) (map[*watchedTab
 		return c.Executed(r.ctx, lookupTimeout)
 	}()
 	if err != nil {
-		return nil, fmt.Errorf("asking %s for the columns of outbox tables: %w", l.Address, err)
+		return nil, fmt.Errorf("asking %s for the columns of outbox tables: %w", l.At(), err)
 	}
 	a := &ahead{found: map[*watchedTable]change{}}
 	for _, t := range tables {
@@ -363,7 +362,7 @@ func (r *Reader) lookAhead(a *ahead, from *gtid.Set) error {
 	defer cancel()
 	o := r.o
 	o.Name += " looking ahead" // a replica UUID of its own: it must not end the dump of the relay
-	o.Addresses, o.ServerID, o.Start, o.Columns = []string{r.conn.address}, 0, from, nil
+	o.Login, o.Addresses, o.ServerID, o.Start, o.Columns = r.conn.login, []string{r.conn.login.Address}, 0, from, nil
 	o.Place = r.place // not that of the start, which may be far behind
 	o.IgnoreStatementWrites, o.SkipUnknownXA = true, true
 	o.BeforeWait, o.Allowed, o.Registerer, o.Logger = nil, nil, nil, slog.New(slog.DiscardHandler)

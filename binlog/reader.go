@@ -24,12 +24,14 @@ func (t TableName) String() string { return t.Schema + "." + t.Name }
 
 // Options configure a Reader.
 type Options struct {
-	Name      string      // the relay's name: the replica UUID and the default server id derive from it
-	Login     Login       // Address is replaced by each of Addresses in turn
-	Addresses []string    // candidates, tried in order
-	ServerID  uint32      // 0: derived from Name
-	Tables    []TableName // watched tables; the rows of all others are skipped
-	Start     *gtid.Set   // what has been read and published already; the Reader keeps its own copy
+	Name      string   // the relay's name: the replica UUID and the default server id derive from it
+	Login     Login    // Address is replaced by each of Addresses in turn
+	Addresses []string // candidates, tried in order; a name that stands for several IP addresses is as many
+	// Primary reads only a server that takes writes (read_only=OFF), and leaves one that stops to; else any server is read.
+	Primary  bool
+	ServerID uint32      // 0: derived from Name
+	Tables   []TableName // watched tables; the rows of all others are skipped
+	Start    *gtid.Set   // what has been read and published already; the Reader keeps its own copy
 	// Columns is what an earlier Reader remembered of the watched tables' columns at Start (see Reader.Columns); nil for nothing.
 	Columns json.RawMessage
 	// Place is where an earlier Reader was; zero where that is not known. It serves to find what a dump from Start leaves out, never as a start.
@@ -116,11 +118,12 @@ type Reader struct {
 	lost         *gtid.Set // not yet handed on as Transaction.Lost
 	closed       int       // groups read to their end that the metrics do not know yet
 	tx           Transaction
-	lent         *rowLog // log of a finished XA branch that tx walks
+	lent         *rowLog    // log of a finished XA branch that tx walks
+	tour         *Tour      // through the servers
+	watch        *roleWatch // of the present connection; nil without Options.Primary
 	// failures counts failed attempts since a transaction was read to its end or the server had nothing to send; corrupt counts those by damaged
 	// bytes since a transaction was read to its end.
 	failures, corrupt int
-	refused           int // lasting refusals in a row, none before the first connect
 	everConnected     bool
 
 	mu     sync.Mutex
@@ -131,6 +134,7 @@ type Reader struct {
 type Status struct {
 	Connected  bool
 	Address    string
+	Login      Login // reaches the very server that is read, or was last
 	ServerUUID gtid.UUID
 	Since      time.Time // of the present state
 	LastError  error     // why the last connection ended or could not be made; nil once the next one has given a whole transaction or a heartbeat
@@ -152,7 +156,8 @@ const (
 	firstLimit = 2 * time.Minute
 	maxLimit   = time.Hour
 	minBackoff = 50 * time.Millisecond
-	maxBackoff = 5 * time.Second
+	// maxBackoff is small against a failover, whose end is noticed by the next attempt only.
+	maxBackoff = 2 * time.Second
 	maxCorrupt = 3
 	// allowedPause is between two questions whether a dump is allowed.
 	allowedPause = 50 * time.Millisecond
@@ -182,7 +187,7 @@ func newReader(o Options) (*Reader, error) {
 	}
 	r := &Reader{
 		o: o, log: o.Logger, place: o.Place, metrics: newMetrics(o.Registerer), replica: ReplicaUUID(o.Name), serverID: o.ServerID,
-		seen: o.Start.Clone(), branches: map[event.XABranch]*branch{},
+		tour: NewTour(o.Login, o.Addresses), seen: o.Start.Clone(), branches: map[event.XABranch]*branch{},
 		mem: memory{limit: o.Memory}, spool: spool{dir: o.SpoolDir, limit: o.SpoolLimit}, bufferSize: bufferSize,
 	}
 	r.metrics.gap.Set(float64(o.Gap))
@@ -307,14 +312,14 @@ func (r *Reader) judge(err error) error {
 	case errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("the server ended the stream: %w", err)
 	}
-	return classify(err, r.conn.address, r.o.Login.User)
+	return classify(err, r.conn.login.At(), r.o.Login.User)
 }
 
 // unreadable is the error for bytes that were the same at each attempt. Only then is it sure that they are not damaged on their way.
 func (r *Reader) unreadable(err error) *SourceError {
 	e := &SourceError{
 		Reason: ReasonCorrupt, GTID: r.openGTID(), Err: err, Hint: "check the file with mysqlbinlog --verify-binlog-checksum",
-		Detail: fmt.Sprintf("the binlog of %s cannot be read at %s:%d, %d times in a row", r.conn.address, r.file, r.pos, r.corrupt),
+		Detail: fmt.Sprintf("the binlog of %s cannot be read at %s:%d, %d times in a row", r.conn.login.At(), r.file, r.pos, r.corrupt),
 	}
 	var window *windowError
 	switch {
@@ -368,6 +373,12 @@ func (r *Reader) disconnect(err error) {
 		return
 	}
 	r.conn.Close()
+	if r.watch != nil {
+		if why := r.watch.stop(); why != nil && err != nil {
+			err = why
+		}
+		r.watch = nil
+	}
 	r.count()
 	r.conn, r.pk = nil, nil
 	r.group.drop()
@@ -378,11 +389,11 @@ func (r *Reader) disconnect(err error) {
 	}
 }
 
-// pause waits before the next attempt to connect: nothing in the first round through the addresses, then longer and longer before each, and in any
+// pause waits before the next attempt to connect: nothing in the first round through the servers, then longer and longer before each, and in any
 // case until it is allowed.
 func (r *Reader) pause(ctx context.Context) error {
 	r.failures++
-	if round, at := (r.failures-1)/len(r.o.Addresses), (r.failures-1)%len(r.o.Addresses); round > 0 && at == 0 {
+	if fresh, round := r.tour.Fresh(); fresh && round > 0 {
 		d := min(minBackoff<<min(round-1, 10), maxBackoff)
 		if err := r.sleep(ctx, d/2+rand.N(d)); err != nil {
 			return err

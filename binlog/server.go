@@ -23,6 +23,7 @@ type Server struct {
 	RowMetadata    string // @@global.binlog_row_metadata
 	GTIDMode       string
 	ExpireSeconds  int64 // @@global.binlog_expire_logs_seconds; 0 = never
+	ReadOnly       bool  // clients cannot write: @@global.read_only, which super_read_only brings along
 	FoldCase       bool  // table names are stored and compared in lower case
 	Executed       *gtid.Set
 	Purged         *gtid.Set
@@ -45,7 +46,7 @@ func (c *Conn) Server(address string) (*Server, error) {
 		return nil, &SourceError{Reason: ReasonUnsupportedServer, Detail: fmt.Sprintf("the server at %s is MariaDB (%s), whose binlog differs", address, v), Hint: "point source.address at MySQL 8.0 or later"}
 	}
 	r, err := c.Execute(`SELECT @@version, @@version_comment, @@server_uuid, @@global.log_bin, @@global.binlog_format, @@global.binlog_row_image,
- @@global.gtid_mode, @@global.lower_case_table_names, @@global.gtid_executed, @@global.gtid_purged`)
+ @@global.gtid_mode, @@global.lower_case_table_names, @@global.gtid_executed, @@global.gtid_purged, @@global.read_only`)
 	if err != nil {
 		return nil, fmt.Errorf("asking %s for its state: %w", address, err)
 	}
@@ -63,6 +64,7 @@ func (c *Conn) Server(address string) (*Server, error) {
 	if s.Purged, err = gtid.ParseSet(text(r, 9)); err != nil {
 		return nil, fmt.Errorf("gtid_purged of %s: %w", address, err)
 	}
+	s.ReadOnly = text(r, 10) != "0"
 	if strings.HasPrefix(s.Version, "5.") {
 		return nil, &SourceError{Reason: ReasonUnsupportedServer, Detail: fmt.Sprintf("the server at %s is MySQL %s, which is too old", address, s.Version), Hint: "use MySQL 8.0 or later"}
 	}

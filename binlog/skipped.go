@@ -35,7 +35,7 @@ func (r *Reader) lookBehind(ctx context.Context, c *Conn, s *Server) (lacking st
 		return "", nil
 	}
 	file, pos := place.File, place.Position
-	var files []string
+	var files []binlogFile
 	for {
 		rows, err := c.Rows(ctx, lookupTimeout, fmt.Sprintf("SHOW BINLOG EVENTS IN %s FROM %d LIMIT %d", quoted(file), max(pos, 4), skippedPage))
 		var my *mysql.MyError
@@ -76,24 +76,34 @@ func (r *Reader) lookBehind(ctx context.Context, c *Conn, s *Server) (lacking st
 	}
 }
 
-// binlogs gives the names of the server's binlog files, oldest first.
-func (c *Conn) binlogs(ctx context.Context) ([]string, error) {
+// binlogFile is one of a server's binlogs.
+type binlogFile struct {
+	name string
+	size int64 // bytes
+}
+
+// binlogs gives the server's binlog files, oldest first. The account needs REPLICATION CLIENT.
+func (c *Conn) binlogs(ctx context.Context) ([]binlogFile, error) {
 	rows, err := c.Rows(ctx, lookupTimeout, "SHOW BINARY LOGS")
 	if err != nil {
 		return nil, fmt.Errorf("asking for the binlog files: %w", err)
 	}
-	names := []string{}
+	files := []binlogFile{}
 	for _, row := range rows {
-		names = append(names, row[0])
+		size, err := strconv.ParseInt(row[1], 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("size of binlog %s: %w", row[0], err)
+		}
+		files = append(files, binlogFile{row[0], size})
 	}
-	return names, nil
+	return files, nil
 }
 
 // following gives the file behind one, empty where there is none.
-func following(files []string, file string) string {
+func following(files []binlogFile, file string) string {
 	for i, f := range files {
-		if f == file && i+1 < len(files) {
-			return files[i+1]
+		if f.name == file && i+1 < len(files) {
+			return files[i+1].name
 		}
 	}
 	return ""

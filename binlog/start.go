@@ -16,6 +16,7 @@ type StartOptions struct {
 	Name      string   // the relay's name
 	Login     Login    // Address is replaced by each of Addresses in turn
 	Addresses []string // candidates, tried in order
+	Primary   bool     // as Options.Primary
 	Start     string   // latest, earliest, or a GTID set
 	// SkipUnknownXA is that of the reader which will go on from the position. It only chooses the words of a warning.
 	SkipUnknownXA bool
@@ -26,8 +27,8 @@ type StartOptions struct {
 
 // FirstPosition gives the position of a reader without a checkpoint: what was executed (latest), what was purged (earliest), or the
 // given set, which must contain what was purged. The latest position leaves out the PREPAREs of XA branches that are pending, so that their
-// rows come with their XA COMMIT. It tries until a server answers or ctx ends, and returns early with a *SourceError, or with a
-// lasting *ConnectError if every address gave one.
+// rows come with their XA COMMIT. It tries until a server answers or ctx ends, and returns early if every server in a row gave a *SourceError or a
+// lasting *ConnectError.
 func FirstPosition(ctx context.Context, o StartOptions) (*gtid.Set, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -35,11 +36,10 @@ func FirstPosition(ctx context.Context, o StartOptions) (*gtid.Set, error) {
 	if o.XAWait == 0 {
 		o.XAWait = xaWait
 	}
-	refused := 0
+	tour := NewTour(o.Login, o.Addresses)
 	f := latest{o: o}
 	for attempt := 0; ; attempt++ {
-		f.login = o.Login
-		f.login.Address = o.Addresses[attempt%len(o.Addresses)]
+		f.login = tour.Next(ctx)
 		set, err := f.first(ctx)
 		if err == nil {
 			return set, nil
@@ -47,15 +47,12 @@ func FirstPosition(ctx context.Context, o StartOptions) (*gtid.Set, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		var c *ConnectError
-		if errors.As(err, &c) && c.Lasting() {
-			refused++
-		} else {
-			refused = 0
-		}
-		var s *SourceError
 		var wrong *startError
-		if refused >= len(o.Addresses) || errors.As(err, &s) || errors.As(err, &wrong) {
+		if errors.As(err, &wrong) {
+			return nil, err
+		}
+		var c *ConnectError
+		if err := tour.Failed(err, lasting(err) || errors.As(err, &c) && c.Lasting()); err != nil {
 			return nil, err
 		}
 		if attempt == 0 {
@@ -83,12 +80,15 @@ func (f *latest) first(ctx context.Context) (*gtid.Set, error) {
 		return nil, err
 	}
 	defer c.Close()
-	s, err := c.Server(f.login.Address)
+	s, err := c.Server(f.login.At())
 	if err != nil {
 		return nil, err
 	}
 	if err := s.usable(); err != nil {
 		return nil, err
+	}
+	if f.o.Primary && s.ReadOnly {
+		return nil, &notPrimaryError{s.Address}
 	}
 	switch f.o.Start {
 	case "latest":

@@ -25,6 +25,6 @@ func (r *Reader) unsent() error {
 			position.RemoveRange(g)
 		}
 	}
-	return r.stop(ReasonUnsent, fmt.Sprintf("the server at %s has executed transactions that it does not send, although it has sent all up to %s:%d: %s", r.conn.address, r.file, r.pos, missing),
+	return r.stop(ReasonUnsent, fmt.Sprintf("the server at %s has executed transactions that it does not send, although it has sent all up to %s:%d: %s", r.conn.login.At(), r.file, r.pos, missing),
 		fmt.Sprintf("look for them with mysqlbinlog --include-gtids and publish their outbox rows by hand, then stop the relay and run outbox-relay checkpoint set '%s'", position), nil)
 }

@@ -19,6 +19,9 @@ const (
 	StartEarliest = "earliest"
 	StartSnapshot = "snapshot"
 
+	ReadFromAny     = "any"
+	ReadFromPrimary = "primary"
+
 	PolicyHalt       = "halt"
 	PolicySkip       = "skip"
 	PolicyIgnore     = "ignore"
@@ -90,6 +93,8 @@ type Source struct {
 	OnGap string `yaml:"on_gap" oneof:"halt snapshot skip"`
 	// OnDivergence is halt or continue.
 	OnDivergence string `yaml:"on_divergence" oneof:"halt continue"`
+	// ReadFrom is any or primary: which of the addresses' servers may be read.
+	ReadFrom string `yaml:"read_from" oneof:"any primary"`
 	// OnStatementWrite is halt or ignore.
 	OnStatementWrite string `yaml:"on_statement_write" oneof:"halt ignore"`
 	// OnUnknownXA is halt or skip.
@@ -262,6 +267,7 @@ func Default() *Config {
 			TLS:              TLS{Mode: TLSPreferred},
 			OnGap:            PolicyHalt,
 			OnDivergence:     PolicyHalt,
+			ReadFrom:         ReadFromAny,
 			OnStatementWrite: PolicyHalt,
 			OnUnknownXA:      PolicyHalt,
 			Heartbeat:        5 * time.Second,

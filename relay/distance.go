@@ -43,6 +43,6 @@ func (s *session) distance(ctx context.Context) (float64, bool) {
 	if file == "" || !src.Connected && s.pausing.paused().IsZero() || src.Address == "" { // a pause is when a purge comes nearer
 		return 0, false
 	}
-	d, err := s.o.Distance(ctx, src.Address, file, pos)
+	d, err := s.o.Distance(ctx, src.Login, file, pos)
 	return float64(d), err == nil
 }

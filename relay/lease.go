@@ -46,10 +46,10 @@ const (
 // mysqlLease is a user-level lock (GET_LOCK) on the source. It belongs to a session, and the session of a frozen or unreachable holder lives on, so
 // the session has a short wait_timeout and the holder counts on the lock only for less than that after it sent its last answered ping.
 type mysqlLease struct {
-	login     binlog.Login
-	addresses []string
-	name      string
-	log       *slog.Logger
+	o    LeaseOptions
+	tour *binlog.Tour // through the servers; used by Run only
+	name string
+	log  *slog.Logger
 
 	mu    sync.Mutex
 	state LeaseState
@@ -60,9 +60,20 @@ type mysqlLease struct {
 	changed chan struct{}
 }
 
-// NewMySQLLease returns the lease of the relay called name on the server. It connects in Run.
-func NewMySQLLease(login binlog.Login, addresses []string, name string, log *slog.Logger) Lease {
-	return &mysqlLease{login: login, addresses: addresses, name: "outbox-relay/" + name, log: log, changed: make(chan struct{})}
+// LeaseOptions say where the lock of a relay is. All but Primary are required.
+type LeaseOptions struct {
+	Name      string       // the relay's
+	Login     binlog.Login // Address is replaced by each of Addresses in turn
+	Addresses []string     // tried in order, as those of the reader
+	// Primary takes the lock only on a server that takes writes, and gives it up on one that stops to: there is one such server at a time, so all
+	// instances meet there. Else it is on whichever server an instance reaches first.
+	Primary bool
+	Logger  *slog.Logger
+}
+
+// NewMySQLLease returns the lease of a relay on its source. It connects in Run.
+func NewMySQLLease(o LeaseOptions) Lease {
+	return &mysqlLease{o: o, tour: binlog.NewTour(o.Login, o.Addresses), name: "outbox-relay/" + o.Name, log: o.Logger, changed: make(chan struct{})}
 }
 
 func (l *mysqlLease) State() LeaseState {
@@ -93,30 +104,23 @@ func (l *mysqlLease) set(f func()) {
 }
 
 func (l *mysqlLease) Run(ctx context.Context) error {
-	refused := 0 // lasting refusals in a row
-	at := 0      // index of the address to ask
+	login := l.tour.Next(ctx)
 	for failures := 0; ; failures++ {
-		login := l.login
-		login.Address = l.addresses[at%len(l.addresses)]
 		held, err := l.hold(ctx, login)
-		if held {
-			failures = 0 // and again on the same server: the lock of another one would not keep a standby of the first from acting
-		} else {
-			at++
-		}
 		if ctx.Err() != nil {
 			l.set(func() { l.state = LeaseState{Term: l.state.Term} })
 			return nil
 		}
 		l.set(func() { l.state.Held, l.state.Err = false, err })
 		var c *binlog.ConnectError
-		if errors.As(err, &c) && c.Lasting() {
-			refused++
-		} else {
-			refused = 0
+		verdict := l.tour.Failed(err, errors.As(err, &c) && c.Lasting())
+		if verdict != nil && l.State().Term == 0 {
+			return verdict
 		}
-		if refused >= len(l.addresses) && l.State().Term == 0 {
-			return err
+		if held {
+			failures = 0 // and again on the same server: the lock of another one would not keep a standby of the first from acting
+		} else {
+			login = l.tour.Next(ctx)
 		}
 		if held || failures == 0 {
 			l.log.Warn("activity lock lost or not reachable", "err", err)
@@ -138,22 +142,25 @@ func (l *mysqlLease) hold(ctx context.Context, login binlog.Login) (held bool, e
 	}
 	defer c.Close()
 	if _, err := c.Query(ctx, leaseTTL, fmt.Sprintf("SET SESSION wait_timeout = %d", int(leaseTTL.Seconds()))); err != nil {
-		return false, fmt.Errorf("setting up the activity lock on %s: %w", login.Address, err)
+		return false, fmt.Errorf("setting up the activity lock on %s: %w", login.At(), err)
 	}
 	id, err := c.Query(ctx, leaseTTL, "SELECT CONNECTION_ID()")
 	if err != nil {
-		return false, fmt.Errorf("setting up the activity lock on %s: %w", login.Address, err)
+		return false, fmt.Errorf("setting up the activity lock on %s: %w", login.At(), err)
 	}
-	l.own = append(l.own, login.Address+" "+id)
+	l.own = append(l.own, login.At()+" "+id)
 	if len(l.own) > 100 {
 		l.own = l.own[1:]
 	}
 	lock := quote(l.name)
 	for {
 		sent := time.Now()
-		got, err := c.Query(ctx, leaseTTL, "SELECT GET_LOCK("+lock+", 1)")
+		got, err := c.Query(ctx, leaseTTL, l.unless("GET_LOCK("+lock+", 1)"))
 		if err != nil {
-			return false, fmt.Errorf("asking for the activity lock on %s: %w", login.Address, err)
+			return false, fmt.Errorf("asking for the activity lock on %s: %w", login.At(), err)
+		}
+		if got == readOnly {
+			return false, fmt.Errorf("asking for the activity lock: the server at %s is read-only and source.read_from is primary", login.At())
 		}
 		if got == "1" {
 			l.set(func() {
@@ -164,12 +171,12 @@ func (l *mysqlLease) hold(ctx context.Context, login binlog.Login) (held bool, e
 		}
 		holder, err := c.Query(ctx, leaseTTL, "SELECT COALESCE(IS_USED_LOCK("+lock+"), 0)")
 		if err != nil {
-			return false, fmt.Errorf("asking for the activity lock on %s: %w", login.Address, err)
+			return false, fmt.Errorf("asking for the activity lock on %s: %w", login.At(), err)
 		}
-		other := holder != "0" && !slices.Contains(l.own, login.Address+" "+holder)
+		other := holder != "0" && !slices.Contains(l.own, login.At()+" "+holder)
 		l.set(func() { l.state = LeaseState{Term: l.state.Term, Other: other} })
 	}
-	return true, l.keep(ctx, c, login.Address, lock)
+	return true, l.keep(ctx, c, login.At(), lock)
 }
 
 func (l *mysqlLease) keep(ctx context.Context, c *binlog.Conn, address, lock string) error {
@@ -180,15 +187,29 @@ func (l *mysqlLease) keep(ctx context.Context, c *binlog.Conn, address, lock str
 			return fmt.Errorf("keeping the activity lock on %s: %w", address, err)
 		}
 		sent := time.Now()
-		got, err := c.Query(ctx, leaseTTL, "SELECT IS_USED_LOCK("+lock+") = CONNECTION_ID()")
+		got, err := c.Query(ctx, leaseTTL, l.unless("IS_USED_LOCK("+lock+") = CONNECTION_ID()"))
 		if err != nil {
 			return fmt.Errorf("keeping the activity lock on %s: %w", address, err)
+		}
+		if got == readOnly {
+			return fmt.Errorf("the server at %s has become read-only and source.read_from is primary: leaving its activity lock", address)
 		}
 		if got != "1" {
 			return fmt.Errorf("the activity lock on %s is gone", address)
 		}
 		l.set(func() { l.until = sent.Add(leaseTTL - leaseMargin) })
 	}
+}
+
+// readOnly is the answer of a server that is not the primary where only that one counts.
+const readOnly = "read-only"
+
+// unless makes a statement of an expression, whose value is readOnly instead where the server may not be used.
+func (l *mysqlLease) unless(expression string) string {
+	if !l.o.Primary {
+		return "SELECT " + expression
+	}
+	return "SELECT IF(@@global.read_only, '" + readOnly + "', " + expression + ")"
 }
 
 // quote makes a string literal; relay names have no quotes or backslashes.

@@ -60,7 +60,7 @@ func TestAHolderWhoseConnectionEndsStopsAtOnce(t *testing.T) {
 func runLease(t *testing.T, address, name string) relay.Lease {
 	t.Helper()
 	login := binlog.Login{User: "relay", Password: func(context.Context) (string, error) { return "relay", nil }, Program: "lease"}
-	l := relay.NewMySQLLease(login, []string{address}, name, slog.New(slog.DiscardHandler))
+	l := relay.NewMySQLLease(relay.LeaseOptions{Name: name, Login: login, Addresses: []string{address}, Logger: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }() // ended below

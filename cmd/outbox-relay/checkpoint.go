@@ -194,7 +194,7 @@ func (a *app) changeCheckpoint(cfg *config.Config, offline bool, change func(con
 func (a *app) holdName(ctx context.Context, cfg *config.Config) (release func(), err error) {
 	login := loginOf(cfg)
 	login.Program += " checkpoint"
-	lease := relay.NewMySQLLease(login, cfg.Source.Addresses, cfg.Name, slog.New(slog.DiscardHandler))
+	lease := relay.NewMySQLLease(leaseOptions(cfg, login, slog.New(slog.DiscardHandler)))
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- lease.Run(ctx) }() // ended by cancel

@@ -61,7 +61,7 @@ func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg
 			store, err = openStore(cfg, log)
 			return store, err
 		},
-		Lease:         relay.NewMySQLLease(login, cfg.Source.Addresses, cfg.Name, log),
+		Lease:         relay.NewMySQLLease(leaseOptions(cfg, login, log)),
 		FirstPosition: func(ctx context.Context) (*gtid.Set, error) { return firstPosition(ctx, cfg, login, log) },
 		PoisonPolicy:  func(rule int) relay.PoisonPolicy { return poisonPolicy(cfg, rule) },
 		StartSnapshot: cfg.Source.Start == config.StartSnapshot, SnapshotGap: cfg.Source.OnGap == config.PolicySnapshot,
@@ -79,7 +79,7 @@ func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg
 		},
 		OpenSource: func(start *gtid.Set, hooks relay.SourceHooks, reg prometheus.Registerer) (relay.Source, error) {
 			r, err := binlog.New(binlog.Options{
-				Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, ServerID: cfg.Source.ServerID, Tables: watched, Start: start,
+				Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, Primary: cfg.Source.ReadFrom == config.ReadFromPrimary, ServerID: cfg.Source.ServerID, Tables: watched, Start: start,
 				Heartbeat: cfg.Source.Heartbeat, IgnoreStatementWrites: cfg.Source.OnStatementWrite == config.PolicyIgnore,
 				ContinueDiverged: cfg.Source.OnDivergence == config.PolicyContinue, SkipGap: cfg.Source.OnGap == config.PolicySkip,
 				SkipUnknownXA: cfg.Source.OnUnknownXA == config.PolicySkip, Memory: share(cfg, openShare), RowLimit: int64(cfg.Limits.Row),
@@ -99,11 +99,7 @@ func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg
 			}
 			return newKafkaSink(cfg, h, nil, log, reg)
 		},
-		Distance: func(ctx context.Context, address, file string, pos uint64) (int64, error) {
-			l := login
-			l.Address = address
-			return binlog.Distance(ctx, l, file, pos)
-		},
+		Distance:     binlog.Distance,
 		SaveInterval: cfg.Checkpoint.Interval, Heartbeat: cfg.Source.Heartbeat, DrainTimeout: drainTimeout,
 		MaxInFlight: int(share(cfg, trackerShare) / trackerEntrySize),
 		NoStandby:   f.noStandby, UntilCaughtUp: f.untilCaughtUp, ExitOnHalt: cfg.OnHalt == config.OnHaltExit,
@@ -195,6 +191,11 @@ func loginOf(cfg *config.Config) binlog.Login {
 	}
 }
 
+// leaseOptions say where the activity lock is.
+func leaseOptions(cfg *config.Config, login binlog.Login, log *slog.Logger) relay.LeaseOptions {
+	return relay.LeaseOptions{Login: login, Addresses: cfg.Source.Addresses, Primary: cfg.Source.ReadFrom == config.ReadFromPrimary, Name: cfg.Name, Logger: log}
+}
+
 func firstPosition(ctx context.Context, cfg *config.Config, login binlog.Login, log *slog.Logger) (*gtid.Set, error) {
 	switch cfg.Source.Start {
 	case "":
@@ -210,7 +211,7 @@ func firstPosition(ctx context.Context, cfg *config.Config, login binlog.Login, 
 
 func positionAt(ctx context.Context, cfg *config.Config, start string, login binlog.Login, log *slog.Logger) (*gtid.Set, error) {
 	return binlog.FirstPosition(ctx, binlog.StartOptions{
-		Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, Start: start,
+		Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, Primary: cfg.Source.ReadFrom == config.ReadFromPrimary, Start: start,
 		SkipUnknownXA: cfg.Source.OnUnknownXA == config.PolicySkip, Logger: log,
 	})
 }

@@ -214,7 +214,9 @@ func (r *FailoverResult) Err() error {
 // String is the table of figures.
 func (r *FailoverResult) String() string {
 	m := median(r.Recoveries) // sorts
-	at := func(percent int) time.Duration { return r.Recoveries[min(len(r.Recoveries)*percent/100, len(r.Recoveries)-1)] }
+	at := func(percent int) time.Duration {
+		return r.Recoveries[min(len(r.Recoveries)*percent/100, len(r.Recoveries)-1)]
+	}
 	rows := [][2]string{
 		{"MySQL", r.Version},
 		{"source.read_from", r.ReadFrom},

@@ -79,7 +79,7 @@ func (p *inprocess) start(t *testing.T) *running {
 	spool := t.TempDir()
 	r, err := relay.New(relay.Options{
 		Name: p.site.Name, Instance: "in process", Tables: tables, Router: routes, OpenStore: openStore,
-		Lease:         relay.NewMySQLLease(login, []string{p.source}, p.site.Name, log),
+		Lease:         relay.NewMySQLLease(relay.LeaseOptions{Login: login, Addresses: []string{p.source}, Name: p.site.Name, Logger: log}),
 		FirstPosition: func(context.Context) (*gtid.Set, error) { return first, nil },
 		OpenSource: func(start *gtid.Set, hooks relay.SourceHooks, reg prometheus.Registerer) (relay.Source, error) {
 			return binlog.New(binlog.Options{
