@@ -12,6 +12,7 @@ MINUTES   ?= 30
 DELIVERY  ?= at-least-once
 STORE     ?= mysql
 TRANSACTIONS ?= 1000
+PROMOTIONS ?= 50
 ROWS      ?= 200000
 DOCUMENTS ?= 100000
 SEED      ?= 1
@@ -96,6 +97,10 @@ handover: ## Kill, freeze and cut off one of two relays at a time under load and
 .PHONY: shards
 shards: ## Have one relay read many servers, one of which freezes and dies, and judge every row [SOURCES=20 SECONDS=60]
 	$(GO) run ./internal/e2e/cmd/campaign shards -sources $(or $(SOURCES),20) -seconds $(or $(SECONDS),60) $(if $(MYSQL),-mysql $(MYSQL))
+
+.PHONY: failover
+failover: ## Move the primary between two servers, orderly and by kill -9, and judge every row [PROMOTIONS=50 SEED=1 MYSQL=8.0 READ_FROM=any]
+	$(GO) run ./internal/e2e/cmd/campaign failover -promotions $(PROMOTIONS) -seed $(SEED) $(if $(MYSQL),-mysql $(MYSQL)) $(if $(filter any,$(READ_FROM)),-any)
 
 .PHONY: letters
 letters: ## Publish 10,000 rows with 100 of each kind of poison under each policy, and again after 20 kills

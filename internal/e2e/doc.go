@@ -5,8 +5,9 @@
 // order service: transactions of business rows and outbox rows, some rolled back. [Site.Start] runs the relay as a child process, the
 // binary as users run it, which ends with this process. [Site.Judge] gives the account of relaytest's validator.
 //
-// [Crash], [Faults], [Chaos], [Handover] and [XA] are the campaigns: random kills of the relay, faults of the servers and the network one kind
-// after the other, all of it at random on three brokers, faults of one of two relays at a time, and XA transactions amid ends of the relay and of MySQL. The tests beside them are
+// [Crash], [Faults], [Chaos], [Handover], [XA] and [Failover] are the campaigns: random kills of the relay, faults of the servers and the network one kind
+// after the other, all of it at random on three brokers, faults of one of two relays at a time, XA transactions amid ends of the relay and of MySQL, and a
+// primary that moves between two servers. The tests beside them are
 // deterministic: one for each line of the crash table, the seeded mutants that the validator has to catch, stops, standby, foreign load.
 //
 // The package knows nothing of the relay's insides besides its configuration, its status and its checkpoint file.
