@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"outbox-relay/binlog/event"
 	"outbox-relay/binlog/gtid"
 	"outbox-relay/internal/sandbox"
 	status "outbox-relay/relay"
@@ -213,6 +216,9 @@ func (r *failoverRun) change(ctx context.Context, p *promotion) error {
 	if err := r.site.WaitRelayed(ctx, r.relay); err != nil {
 		return fmt.Errorf("the relay did not recover: %w", err)
 	}
+	if took := time.Since(p.answers); took > slowRecovery {
+		r.o.Progress(fmt.Sprintf("%.1f s until all was published and saved; the end of the relay's log:\n%s", took.Seconds(), r.relay.LogTail(12)))
+	}
 	if !planned {
 		if err := r.rebuild(ctx, old, r.primary); err != nil {
 			return err
@@ -300,10 +306,7 @@ func (r *failoverRun) crash(ctx context.Context, p *promotion) error {
 func (r *failoverRun) rebuild(ctx context.Context, replica, of int) error {
 	m, donor := r.o.Servers[replica], r.o.Servers[of]
 	if len(r.promotions) > 0 {
-		if err := m.Start(ctx); err != nil {
-			return err
-		}
-		had, err := executedOn(ctx, m)
+		had, err := logged(m.DataDir())
 		if err != nil {
 			return err
 		}
@@ -317,6 +320,40 @@ func (r *failoverRun) rebuild(ctx context.Context, replica, of int) error {
 		return err
 	}
 	return m.Follow(ctx, donor)
+}
+
+// logged are the transactions in the binlogs of a server that was killed.
+func logged(dir string) (*gtid.Set, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "binlog.[0-9]*"))
+	if err != nil {
+		return nil, err
+	}
+	set := new(gtid.Set)
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		const magic = 4
+		for b = b[min(magic, len(b)):]; len(b) >= event.HeaderSize; {
+			h, err := event.ParseHeader(b)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+			if int(h.Size) > len(b) {
+				break // torn by the kill
+			}
+			if h.Type == event.TypeGTID || h.Type == event.TypeGTIDTagged {
+				g, err := event.ParseGTID(h.Type, b[event.HeaderSize:h.Size-event.ChecksumSize], nil)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", file, err)
+				}
+				set.Add(g.GTID)
+			}
+			b = b[h.Size:]
+		}
+	}
+	return set, nil
 }
 
 func executedOn(ctx context.Context, m *sandbox.MySQL) (*gtid.Set, error) {

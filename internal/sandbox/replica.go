@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -14,28 +16,29 @@ import (
 const (
 	codePluginInstalled = 1125 // ER_UDF_EXISTS, of 8.0
 	codePluginExists    = 1968 // ER_PLUGIN_INSTALLED
-	codeCannotRestart   = 3707 // ER_RESTART_SERVER_FAILED: a clone ends with a restart, which needs a supervisor
 )
 
-// CloneFrom makes the server a copy of donor, which runs and goes on: its data, accounts and executed transactions. The server's own data is gone, and
-// its UUID stays. It runs again when CloneFrom returns, and replicates from nobody. It takes one to three seconds.
+// CloneFrom makes the server a copy of donor, which runs and goes on: its data, accounts and executed transactions, with an empty binlog. Whatever the
+// server was and did is gone but its UUID. It runs when CloneFrom returns, and replicates from nobody. It takes two or three seconds.
 func (m *MySQL) CloneFrom(ctx context.Context, donor *MySQL) error {
-	for _, s := range []*MySQL{m, donor} {
-		err := s.Exec(ctx, "SET GLOBAL super_read_only = OFF", "INSTALL PLUGIN clone SONAME 'mysql_clone.so'")
-		if code := codeOf(err); err != nil && code != codePluginExists && code != codePluginInstalled {
-			return fmt.Errorf("cloning MySQL: %w", err)
-		}
+	err := donor.Exec(ctx, "INSTALL PLUGIN clone SONAME 'mysql_clone.so'")
+	if code := codeOf(err); err != nil && code != codePluginExists && code != codePluginInstalled {
+		return fmt.Errorf("cloning MySQL: %w", err)
 	}
-	host, port, err := net.SplitHostPort(donor.Addr())
-	if err != nil {
+	if err := m.Kill(); err != nil {
 		return err
 	}
-	err = m.Exec(ctx, fmt.Sprintf("SET GLOBAL clone_valid_donor_list = '%s:%s'", host, port),
-		fmt.Sprintf("CLONE INSTANCE FROM root@'%s':%s IDENTIFIED BY ''", host, port))
-	if codeOf(err) != codeCannotRestart {
-		return fmt.Errorf("cloning MySQL: it did not end with the end of the server: %w", err)
+	clone, identity := filepath.Join(m.dir, "clone"), "auto.cnf"
+	if err := donor.Exec(ctx, "CLONE LOCAL DATA DIRECTORY = '"+clone+"'"); err != nil {
+		return fmt.Errorf("cloning MySQL: %w", err)
 	}
-	if err := m.Stop(ctx); err != nil { // it is ending
+	if err := os.Rename(filepath.Join(m.dataDir(), identity), filepath.Join(clone, identity)); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(m.dataDir()); err != nil {
+		return err
+	}
+	if err := os.Rename(clone, m.dataDir()); err != nil {
 		return err
 	}
 	return m.Start(ctx)
