@@ -49,7 +49,7 @@ func TestDefaults(t *testing.T) {
 		Name: "outbox-relay",
 		Source: config.Source{
 			Addresses: []string{"db1:3306"}, User: "relay", TLS: config.TLS{Mode: "preferred"},
-			OnGap: "halt", OnDivergence: "halt", OnStatementWrite: "halt", OnUnknownXA: "halt", Heartbeat: 5 * time.Second,
+			OnGap: "halt", OnDivergence: "halt", ReadFrom: "any", OnStatementWrite: "halt", OnUnknownXA: "halt", Heartbeat: 5 * time.Second,
 		},
 		Tables: []config.Table{{
 			Table: config.TableName{Schema: "app", Table: "outbox_events"}, Preset: "outbox",
@@ -88,6 +88,7 @@ source:
     0B000000-0000-0000-0000-000000000002:7
   on_gap: halt
   on_divergence: halt
+  read_from: primary
   on_statement_write: ignore
   on_unknown_xa: skip
   heartbeat: 500ms
@@ -154,7 +155,7 @@ func TestEveryKey(t *testing.T) {
 			TLS:      config.TLS{Mode: "verify-identity", CA: "ca.pem", Cert: "c.pem", Key: "k.pem"},
 			ServerID: 1<<32 - 1,
 			Start:    "0a000000-0000-0000-0000-000000000001:1-100:102:blue:1-3, 0B000000-0000-0000-0000-000000000002:7\n",
-			OnGap:    "halt", OnDivergence: "halt", OnStatementWrite: "ignore", OnUnknownXA: "skip", Heartbeat: 500 * time.Millisecond,
+			OnGap:    "halt", OnDivergence: "halt", ReadFrom: "primary", OnStatementWrite: "ignore", OnUnknownXA: "skip", Heartbeat: 500 * time.Millisecond,
 		},
 		Tables: []config.Table{first, second},
 		Kafka: config.Kafka{

@@ -30,7 +30,7 @@ func TestSourcesShareWhatTheyDoNotGive(t *testing.T) {
 	a, b := each[0], each[1]
 	wantA := config.Source{
 		Addresses: []string{"db1:3306"}, User: "relay", Password: config.Secret{Value: "shared"}, TLS: config.TLS{Mode: "required", CA: "ca.pem"},
-		Start: "latest", OnGap: "halt", OnDivergence: "halt", OnStatementWrite: "halt", OnUnknownXA: "halt", Heartbeat: 3 * time.Second,
+		Start: "latest", OnGap: "halt", OnDivergence: "halt", ReadFrom: "any", OnStatementWrite: "halt", OnUnknownXA: "halt", Heartbeat: 3 * time.Second,
 	}
 	wantB := wantA
 	wantB.Addresses, wantB.User, wantB.Password = []string{"db2:3306", "db2b:3306"}, "other", config.Secret{File: "/secret"}
