@@ -256,9 +256,9 @@ func TestFaultOfAnotherPackageHasThePlace(t *testing.T) {
 	t.Parallel()
 	c := load(t, everything, config.Options{Sets: []string{"name=x"}})
 	for path, want := range map[string]string{
-		"tables[0].topic":        "(line 21)",
-		"tables[0].headers[1]":   "(line 26)",
-		"tables[0].no_such_key":  "(line 18)",
+		"tables[0].topic":        "(line 22)",
+		"tables[0].headers[1]":   "(line 27)",
+		"tables[0].no_such_key":  "(line 19)",
 		"name":                   "(--set name)",
 		"checkpoint.other.thing": "(line 51)",
 	} {
