@@ -260,7 +260,7 @@ func TestFaultOfAnotherPackageHasThePlace(t *testing.T) {
 		"tables[0].headers[1]":   "(line 27)",
 		"tables[0].no_such_key":  "(line 19)",
 		"name":                   "(--set name)",
-		"checkpoint.other.thing": "(line 51)",
+		"checkpoint.other.thing": "(line 52)",
 	} {
 		if got := c.Fault(path, "is wrong", "do").String(); got != path+": is wrong "+want+" - do" {
 			t.Errorf("got %s, want %s", got, want)

@@ -78,8 +78,11 @@ func (c *collector) sources(cfg *Config) {
 		c.source(&cfg.Source, "source")
 		return
 	}
-	for key, given := range map[string]bool{"address": len(cfg.Source.Addresses) > 0, "server_id": cfg.Source.ServerID != 0} {
-		c.check(!given, "source."+key, "move it into an entry of sources, or drop sources", "belongs to one source, and with sources this section only holds what they share")
+	for _, of := range []struct {
+		key   string
+		given bool
+	}{{"address", len(cfg.Source.Addresses) > 0}, {"server_id", cfg.Source.ServerID != 0}} {
+		c.check(!of.given, "source."+of.key, "move it into an entry of sources, or drop sources", "belongs to one source, and with sources this section only holds what they share")
 	}
 	names := map[string]int{}
 	for i := range cfg.Sources {
