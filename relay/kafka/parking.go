@@ -121,6 +121,10 @@ func (p *Publisher) sift(part *partition) bool {
 	if k == nil || b.numbered || b.unknown || k.loaded && len(k.keys) == 0 {
 		return false
 	}
+	if !k.loaded && p.txn != nil && slices.Contains(k.o.Topics, part.topic.name) {
+		k.hold(part) // letters are read up to their end, which an open transaction with one of them would hide for as long as it waits for that
+		return true
+	}
 	var found []int
 	i := -1
 	for e := range b.entries() {

@@ -17,6 +17,7 @@ import (
 
 	"outbox-relay/internal/sandbox"
 	"outbox-relay/relay/kafka"
+	"outbox-relay/relay/kafka/txn"
 	"outbox-relay/router"
 )
 
@@ -417,4 +418,20 @@ func TestLettersBehindAnOpenTransactionParkTheirKeys(t *testing.T) {
 		t.Errorf("the topic holds %v", got)
 	}
 	next.awaitParked(1)
+}
+
+// In a transaction a letter is not sent before the letters are read: they are read up to their end, which an open transaction hides, and what it waits for
+// waits for them.
+func TestAWindowWithLettersIsCommittedThatBeganBeforeTheyWereRead(t *testing.T) {
+	t.Parallel()
+	cluster, brokers := fake(t, kfake.SeedTopics(1, "t", "dead", "checkpoints"))
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Topic: "dead", Err: kerr.TopicAuthorizationFailed, Count: 5})
+	x := startTransactor(t, brokers, "checkpoints", "id", func(o *kafka.Options, _ *txn.Options) { parks("dead", 10)(o) })
+	letter := record("dead", "a", 0) // as of a row without key, which the caller publishes itself
+	if err := x.p.Publish(t.Context(), letter, 0); err != nil {
+		t.Fatal(err)
+	}
+	x.publish("t", 1, 10)
+	x.cut()
+	x.commit()
 }
