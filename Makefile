@@ -102,6 +102,10 @@ shards: ## Have one relay read many servers, one of which freezes and dies, and 
 failover: ## Move the primary between two servers, orderly and by kill -9, and judge every row [PROMOTIONS=50 SEED=1 MYSQL=8.0 READ_FROM=any]
 	$(GO) run ./internal/e2e/cmd/campaign failover -promotions $(PROMOTIONS) -seed $(SEED) $(if $(MYSQL),-mysql $(MYSQL)) $(if $(filter any,$(READ_FROM)),-any)
 
+.PHONY: freeze
+freeze: ## Stop servers by SIGSTOP and stall links for up to a minute, a start far behind and an outage of Kafka, and judge every row [ROUNDS=50 SEED=1 OUTAGE=300 MYSQL=8.0]
+	$(GO) run ./internal/e2e/cmd/campaign freeze -rounds $(if $(filter file,$(origin ROUNDS)),50,$(ROUNDS)) -seed $(SEED) -outage $(or $(OUTAGE),300)s $(if $(MYSQL),-mysql $(MYSQL))
+
 .PHONY: letters
 letters: ## Publish 10,000 rows with 100 of each kind of poison under each policy, and again after 20 kills
 	LETTERS_OF_EACH=100 $(GO) test -count 1 -v -run 'EveryKindOfPoison|ParkedKeysArePublishedAgain' ./internal/e2e

@@ -7,6 +7,7 @@
 //	campaign shards -sources 20            one relay of many servers, one of which freezes and dies
 //	campaign xa -transactions 1000 -seed 1 XA transactions of all shapes, amid ends of the relay and of MySQL
 //	campaign failover -promotions 50 -seed 1 a primary that moves between two servers, orderly or after a kill; with -any the relay reads whichever answers
+//	campaign freeze -rounds 50 -seed 1     SIGSTOPs of servers and stalled links, a start far behind, an outage of Kafka
 //
 // It starts its own servers, prints a table of figures at the end, and exits 1 when the promise was broken.
 package main
@@ -41,11 +42,14 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == "freeze" {
+		return freeze(ctx, args[1:])
+	}
 	if len(args) > 0 && args[0] == "shards" {
 		return shards(ctx, args[1:])
 	}
 	if len(args) == 0 || !slices.Contains([]string{"crash", "faults", "chaos", "handover", "xa", "failover"}, args[0]) {
-		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-servers] [-delivery mode] [-pauses n] | faults [-rounds n] [-only name] | chaos [-minutes n] [-delivery mode] [-standby] [-mysql-store] [-only names] | handover [-rounds n] [-delivery mode] [-store mysql|kafka] [-only names] | xa [-transactions n] [-gentle] | failover [-promotions n] [-any] | shards [-sources n] [-seconds n]; crash and faults: [-rate n] [-max-rows n]; all: [-seed n] [-race] [-mysql version]")
+		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-servers] [-delivery mode] [-pauses n] | faults [-rounds n] [-only name] | chaos [-minutes n] [-delivery mode] [-standby] [-mysql-store] [-only names] | handover [-rounds n] [-delivery mode] [-store mysql|kafka] [-only names] | xa [-transactions n] [-gentle] | failover [-promotions n] [-any] | freeze [-rounds n] [-longest duration] [-outage duration] | shards [-sources n] [-seconds n]; crash and faults: [-rate n] [-max-rows n]; all: [-seed n] [-race] [-mysql version]")
 		return flag.ErrHelp
 	}
 	flags := flag.NewFlagSet("campaign "+args[0], flag.ContinueOnError)
