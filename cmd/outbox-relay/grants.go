@@ -14,6 +14,7 @@ import (
 
 func (a *app) grantsCommand() *cobra.Command {
 	var onlyMySQL, onlyKafka, asJSON bool
+	var source string
 	c := &cobra.Command{
 		Use:   "grants",
 		Short: "Print the least rights that this configuration needs in MySQL and Kafka",
@@ -29,7 +30,14 @@ Exit codes: 0 printed, 64 usage, 78 configuration.`,
 			if err != nil {
 				return err
 			}
-			r := rightsOf(cfg)
+			asked, err := chosen(cfg, source)
+			if err != nil {
+				return err
+			}
+			r := &rights{}
+			for _, one := range asked {
+				r.add(one)
+			}
 			if onlyMySQL {
 				r.Kafka = nil
 			}
@@ -46,6 +54,7 @@ Exit codes: 0 printed, 64 usage, 78 configuration.`,
 	c.Flags().BoolVar(&onlyMySQL, "mysql", false, "print the statements for MySQL only")
 	c.Flags().BoolVar(&onlyKafka, "kafka", false, "print the commands for Kafka only")
 	c.Flags().BoolVar(&asJSON, "json", false, "print them as JSON")
+	sourceFlag(c, &source, "all if not given")
 	c.MarkFlagsMutuallyExclusive("mysql", "kafka")
 	return c
 }
@@ -58,13 +67,15 @@ type rights struct {
 
 // account is one in MySQL. Where the checkpoint is on another server than the source there are two.
 type account struct {
+	Relay   string            `json:"relay"`
 	Server  []string          `json:"server"`
 	User    string            `json:"user"`
 	Require string            `json:"require,omitempty"` // SSL or X509
 	Grants  []preflight.Grant `json:"grants"`
 }
 
-func rightsOf(cfg *config.Config) *rights {
+// add adds what the relay of a configuration needs.
+func (r *rights) add(cfg *config.Config) {
 	var tables []router.TableName
 	for _, t := range cfg.Tables {
 		name := router.TableName{Schema: t.Table.Schema, Name: t.Table.Table}
@@ -72,20 +83,23 @@ func rightsOf(cfg *config.Config) *rights {
 			tables = append(tables, name)
 		}
 	}
-	source := account{Server: cfg.Source.Addresses, User: cfg.Source.User, Require: requireOf(cfg.Source.TLS), Grants: preflight.SourceGrants(tables)}
-	r := &rights{}
+	source := account{Relay: cfg.Name, Server: cfg.Source.Addresses, User: cfg.Source.User, Require: requireOf(cfg.Source.TLS), Grants: preflight.SourceGrants(tables)}
 	k := cfg.Checkpoint
 	switch {
 	case k.Store != config.StoreMySQL:
-		r.MySQL = []account{source}
+		r.MySQL = append(r.MySQL, source)
 	case len(k.Addresses) == 0:
 		source.Grants = append(source.Grants, preflight.CheckpointGrant(k.Table.Schema))
-		r.MySQL = []account{source}
+		r.MySQL = append(r.MySQL, source)
 	default:
-		r.MySQL = []account{source, {Server: k.Addresses, User: k.User, Require: requireOf(k.TLS), Grants: []preflight.Grant{preflight.CheckpointGrant(k.Table.Schema)}}}
+		r.MySQL = append(r.MySQL, source, account{Relay: cfg.Name, Server: k.Addresses, User: k.User, Require: requireOf(k.TLS), Grants: []preflight.Grant{preflight.CheckpointGrant(k.Table.Schema)}})
 	}
-	r.Kafka = preflight.ACLs(preflight.Options{Rules: rulesOf(cfg), Kafka: kafkaOptions(cfg), DeadLetterTopics: deadLetterTopics(cfg), CheckpointTopic: checkpointTopic(cfg)}, redriveGroup(cfg))
-	return r
+	for _, a := range preflight.ACLs(preflight.Options{Rules: rulesOf(cfg), Kafka: kafkaOptions(cfg), DeadLetterTopics: deadLetterTopics(cfg), CheckpointTopic: checkpointTopic(cfg)}, redriveGroup(cfg)) {
+		same := func(b preflight.ACL) bool { return b.Resource == a.Resource && b.Name == a.Name }
+		if !slices.ContainsFunc(r.Kafka, same) {
+			r.Kafka = append(r.Kafka, a)
+		}
+	}
 }
 
 // requireOf is what the account should demand of its connections, as far as the configuration gives it.
@@ -103,7 +117,7 @@ func (r *rights) text(cfg *config.Config) string {
 	var b strings.Builder
 	for _, a := range r.MySQL {
 		name := "'" + strings.NewReplacer("'", "''", `\`, `\\`).Replace(a.User) + "'@'%'"
-		fmt.Fprintf(&b, "-- MySQL at %s: the account of the relay %s.\n", strings.Join(a.Server, ", "), cfg.Name)
+		fmt.Fprintf(&b, "-- MySQL at %s: the account of the relay %s.\n", strings.Join(a.Server, ", "), a.Relay)
 		fmt.Fprintf(&b, "CREATE USER IF NOT EXISTS %s IDENTIFIED WITH caching_sha2_password BY '<password>'", name)
 		if a.Require != "" {
 			b.WriteString(" REQUIRE " + a.Require)
