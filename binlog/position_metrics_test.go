@@ -122,10 +122,21 @@ func TestDistanceCountsTheBinlogsBeforeAPosition(t *testing.T) {
 	}
 	b.exec("PURGE BINARY LOGS TO '" + file + "'")
 	after, err := binlog.Distance(b.ctx, l, file, pos)
-	if err != nil || after != int64(pos) || before <= after {
-		t.Errorf("%d before the purge, %d after it at position %d, %v", before, after, pos, err)
+	if err != nil || after.Before != int64(pos) || before.Before <= after.Before || before.Purged || before.Oldest || !after.Purged || after.Oldest || after.Retention != 30*24*time.Hour {
+		t.Errorf("%+v before the purge, %+v after it at position %d, %v", before, after, pos, err)
 	}
 	if _, err := binlog.Distance(b.ctx, l, "no.000001", 4); err == nil {
 		t.Error("a file that is not there has a distance")
 	}
+	b.exec("FLUSH BINARY LOGS", "SET GLOBAL binlog_expire_logs_seconds = 7200")
+	if k, err := binlog.Distance(b.ctx, l, file, pos); err != nil || !k.Oldest || k.Retention != 2*time.Hour {
+		t.Errorf("behind a rotation: %+v, %v", k, err)
+	}
+	b.exec("SET GLOBAL binlog_expire_logs_auto_purge = OFF")
+	if k, err := binlog.Distance(b.ctx, l, file, pos); err != nil || k.Retention != 0 {
+		t.Errorf("without purges by age: %+v, %v", k, err)
+	}
+	b.exec("REVOKE REPLICATION CLIENT ON *.* FROM relay")
+	_, err = binlog.Distance(b.ctx, l, file, pos)
+	wantReason(t, err, binlog.ReasonPrivilege, "run GRANT REPLICATION CLIENT ON *.* TO 'relay'@'%'")
 }

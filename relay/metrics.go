@@ -69,6 +69,7 @@ func newMetrics(r *Relay, reg prometheus.Registerer) *metrics {
 		gauge("role", "The role of this instance: 1 for the one held.", prometheus.Labels{"role": string(RoleActive)}, func(s Status) float64 { return flag(s.Role == RoleActive) }),
 		gauge("role", "The role of this instance: 1 for the one held.", prometheus.Labels{"role": string(RoleStandby)}, func(s Status) float64 { return flag(s.Role == RoleStandby) }),
 		gauge("paused", "1 while publishing is paused on a person's word.", nil, func(s Status) float64 { return flag(!s.PausedSince.IsZero()) }),
+		gauge("purge_near", "1 while the source may soon purge binlogs that a restart needs.", nil, func(s Status) float64 { return flag(s.PurgeNear != "") }),
 		gauge("ready", "1 while /readyz answers 200.", nil, func(s Status) float64 { return flag(s.Ready) }),
 		&haltedCollector{r},
 	)

@@ -128,8 +128,8 @@ type Options struct {
 	OpenSink     func(hooks SinkHooks, reg prometheus.Registerer) (Sink, error)
 	// PoisonPolicy says what becomes of poison records of the rule with an index, or of router.NoRule; nil halts at all of them.
 	PoisonPolicy func(rule int) PoisonPolicy
-	// Distance tells how many bytes of binlog a server keeps before a position; nil if nobody wants to know.
-	Distance func(ctx context.Context, server binlog.Login, file string, pos uint64) (int64, error)
+	// Distance tells what a server keeps of its binlog, seen from a position; nil if nobody wants to know.
+	Distance func(ctx context.Context, server binlog.Login, file string, pos uint64) (binlog.Kept, error)
 
 	SaveInterval  time.Duration
 	Heartbeat     time.Duration // of the source: three of them without contact and the relay is not ready

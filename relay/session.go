@@ -51,6 +51,8 @@ type session struct {
 	saveMu     sync.Mutex // one save at a time
 	generation uint64     // of the tracker's position that is stored
 	saved      savedState
+
+	keeps keptState
 }
 
 // place is where the source before was, for the source that goes on.

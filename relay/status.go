@@ -10,26 +10,28 @@ import (
 
 // Status is what a relay says of itself: the body of /status, the base of /readyz and of the gauges.
 type Status struct {
-	Name        string           `json:"name"`
-	Instance    string           `json:"instance"`
-	Role        Role             `json:"role"`
-	Ready       bool             `json:"ready"`
-	Cause       Cause            `json:"cause,omitempty"`  // the kind of Reason
-	Reason      string           `json:"reason,omitempty"` // why it is not ready, a sentence
-	StartedAt   time.Time        `json:"started_at"`
-	LagSeconds  float64          `json:"lag_seconds"`
-	CaughtUp    bool             `json:"caught_up"`
-	Snapshot    *SnapshotStatus  `json:"snapshot,omitempty"` // while rows that exist are read
-	Source      SourceStatus     `json:"source"`
-	Sink        SinkStatus       `json:"sink"`
-	Checkpoint  CheckpointStatus `json:"checkpoint"`
-	Halted      string           `json:"halted,omitempty"`
-	HaltReason  string           `json:"halt_reason,omitempty"`
-	LastError   string           `json:"last_error,omitempty"` // what hurts most, or hurt last
-	LeaseHeld   bool             `json:"lease_held"`
-	LeaseErr    string           `json:"lease_error,omitempty"`
-	LastAckedAt time.Time        `json:"last_acknowledged_at,omitzero"`
-	PausedSince time.Time        `json:"paused_since,omitzero"` // zero while publishing goes on
+	Name       string           `json:"name"`
+	Instance   string           `json:"instance"`
+	Role       Role             `json:"role"`
+	Ready      bool             `json:"ready"`
+	Cause      Cause            `json:"cause,omitempty"`  // the kind of Reason
+	Reason     string           `json:"reason,omitempty"` // why it is not ready, a sentence
+	StartedAt  time.Time        `json:"started_at"`
+	LagSeconds float64          `json:"lag_seconds"`
+	CaughtUp   bool             `json:"caught_up"`
+	Snapshot   *SnapshotStatus  `json:"snapshot,omitempty"` // while rows that exist are read
+	Source     SourceStatus     `json:"source"`
+	Sink       SinkStatus       `json:"sink"`
+	Checkpoint CheckpointStatus `json:"checkpoint"`
+	Halted     string           `json:"halted,omitempty"`
+	HaltReason string           `json:"halt_reason,omitempty"`
+	LastError  string           `json:"last_error,omitempty"` // what hurts most, or hurt last
+	// PurgeNear says that the source may soon purge binlogs that a restart needs, and what to do. The relay may be ready all the same.
+	PurgeNear   string    `json:"purge_near,omitempty"`
+	LeaseHeld   bool      `json:"lease_held"`
+	LeaseErr    string    `json:"lease_error,omitempty"`
+	LastAckedAt time.Time `json:"last_acknowledged_at,omitzero"`
+	PausedSince time.Time `json:"paused_since,omitzero"` // zero while publishing goes on
 }
 
 // Overview is what a process with several relays says: the body of its /status.
@@ -144,6 +146,7 @@ func (r *Relay) Status() Status {
 	s.saved.mu.Unlock()
 	st.LastError = firstOf(st.Halted, st.Checkpoint.Error, st.Source.LastError, st.Sink.LastError, st.LeaseErr)
 	st.Cause, st.Reason = s.unready(now, src, sink, st, halt)
+	st.PurgeNear = s.purgeNear(time.Duration(st.LagSeconds * float64(time.Second)))
 	st.Ready = st.Reason == ""
 	return st
 }

@@ -13,7 +13,7 @@ const watchInterval = 500 * time.Millisecond
 func (r *Relay) watch(ctx context.Context) {
 	t := time.NewTicker(watchInterval)
 	defer t.Stop()
-	said := CauseStarting
+	said, near := CauseStarting, false
 	for {
 		select {
 		case <-ctx.Done():
@@ -21,6 +21,13 @@ func (r *Relay) watch(ctx context.Context) {
 		case <-t.C:
 		}
 		s := r.Status()
+		switch {
+		case s.PurgeNear != "" && !near:
+			r.log.Warn("binlogs that a restart needs may soon be purged", "reason", s.PurgeNear)
+		case s.PurgeNear == "" && near && s.Role == RoleActive:
+			r.log.Info("no purge is near any more")
+		}
+		near = s.PurgeNear != ""
 		switch {
 		case s.Cause == said, s.Cause == CauseStarting:
 			continue

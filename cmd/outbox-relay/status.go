@@ -194,6 +194,9 @@ func printStatus(w io.Writer, s *relay.Status, now time.Time) error {
 			caught = "caught up"
 		}
 		line("lag", "%.1f s, %s", s.LagSeconds, caught)
+		if s.PurgeNear != "" {
+			line("purge near", "%s", s.PurgeNear)
+		}
 		switch src := s.Source; {
 		case src.Searching:
 			line("source", "connected to %s, which looks for the position in its binlogs", src.Address)

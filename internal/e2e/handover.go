@@ -132,6 +132,8 @@ type handoverRun struct {
 	res   *HandoverResult
 	// token is the fencing token that the checkpoint had at the end of the round before: one for each session.
 	token uint64
+	// aborted is how many sessions had lost their transaction by then.
+	aborted int
 }
 
 // Handover disturbs one of two relays of a name at a time, under load, and judges every row and every change of roles. The relays share a store and
@@ -300,9 +302,18 @@ func (r *handoverRun) disturb(ctx context.Context, f handoverFault, onStandby bo
 		return x, err
 	}
 	token, err := r.sessions()
-	x.Sessions = int(token - r.token)
-	r.token = token
+	lost := r.lost()
+	x.Sessions, x.Lost = int(token-r.token), lost-r.aborted
+	r.token, r.aborted = token, lost
 	return x, err
+}
+
+// lost is how often a session lost its transaction and began again, in the same instance.
+func (r *handoverRun) lost() (n int) {
+	for _, relay := range r.site.all() {
+		n += strings.Count(relay.Log(), `msg="starting over from the last checkpoint`)
+	}
+	return n
 }
 
 // sessions is how many sessions there were: each stores a token of its own.
@@ -366,9 +377,7 @@ func (r *handoverRun) judge(ctx context.Context) error {
 		return err
 	}
 	res.Sessions = int(token)
-	for _, relay := range r.site.all() {
-		res.Aborted += strings.Count(relay.Log(), "starting over from the last checkpoint")
-	}
+	res.Aborted = r.lost()
 	o := relaytest.Options{ByProducer: true, Restarts: res.Sessions - 1, Examples: 20}
 	if r.o.ExactlyOnce {
 		o = relaytest.Options{Examples: 20}

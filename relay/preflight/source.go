@@ -245,7 +245,29 @@ func (q *source) position(ctx context.Context) {
 	case gap != nil:
 		q.add(Failed, name, "%s", gap.Detail).do(gap.Hint)
 	default:
-		q.add(OK, name, "%d transactions behind the server, all of them in its binlogs", gtid.Minus(s.Executed, set).Count())
+		behind := gtid.Minus(s.Executed, set).Count()
+		q.add(OK, name, "%d transactions behind the server, all of them in its binlogs", behind)
+		q.distance(ctx, behind)
+	}
+}
+
+// distance looks at what is left before a purge takes the position of the checkpoint, where that is one of this server.
+func (q *source) distance(ctx context.Context, behind uint64) {
+	const name = "binlog distance"
+	c := q.plan.stored
+	if c.BinlogFile == "" || c.SourceUUID != q.server.UUID.String() {
+		return
+	}
+	k, err := q.conn.Kept(ctx, q.login, c.BinlogFile, c.BinlogPosition)
+	switch {
+	case err != nil && behind > 0:
+		q.add(Unknown, name, "%v", err)
+	case err != nil: // the file of the last transaction may be gone where nothing came after it
+	case behind > 0 && k.Oldest && k.Purged:
+		q.add(Warning, name, "the position is in the oldest binlog that the server keeps, %s from its beginning: the next purge loses it", size(k.Before)).
+			do("run the relay now, or keep binlogs for longer meanwhile", "SET GLOBAL binlog_expire_logs_seconds = "+strconv.Itoa(2*max(1, int(k.Retention.Seconds())))+";")
+	default:
+		q.add(OK, name, "%s of binlog before the position", size(k.Before))
 	}
 }
 
