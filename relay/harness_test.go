@@ -271,6 +271,8 @@ type source struct {
 	steps   chan step
 	allowed func() bool
 	columns func(position *gtid.Set) json.RawMessage // nil: nothing is remembered
+	at      string                                   // address
+	away    bool                                     // not connected
 }
 
 type step struct {
@@ -310,7 +312,10 @@ func (s *source) send(t *testing.T, number int64, tx *binlog.Transaction) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tx.Ranges, tx.Transactions, tx.CommitMicros = []gtid.Range{{UUID: u, First: number, Last: number}}, 1, time.Now().UnixMicro()
+	tx.Ranges, tx.Transactions = []gtid.Range{{UUID: u, First: number, Last: number}}, 1
+	if tx.CommitMicros == 0 {
+		tx.CommitMicros = time.Now().UnixMicro()
+	}
 	s.steps <- step{tx: tx}
 	synctest.Wait()
 }
@@ -320,7 +325,10 @@ func (s *source) fails(err error) {
 	synctest.Wait()
 }
 
-func (s *source) Status() binlog.Status                    { return binlog.Status{Connected: true} }
+func (s *source) Status() binlog.Status {
+	return binlog.Status{Connected: !s.away, Address: s.at, Since: time.Now()}
+}
+
 func (s *source) Source() (*binlog.Server, string, uint64) { return nil, "", 0 }
 func (s *source) Close() error                             { return nil }
 
