@@ -29,7 +29,7 @@ func (k *keeps) say(kept binlog.Kept, err error) {
 	k.kept, k.err = kept, err
 }
 
-func (k *keeps) distance(context.Context, string, string, uint64) (binlog.Kept, error) {
+func (k *keeps) distance(context.Context, binlog.Login, string, uint64) (binlog.Kept, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.asks++

@@ -326,7 +326,7 @@ func (s *source) fails(err error) {
 }
 
 func (s *source) Status() binlog.Status {
-	return binlog.Status{Connected: !s.away, Address: s.at, Since: time.Now()}
+	return binlog.Status{Connected: !s.away, Address: s.at, Login: binlog.Login{Address: s.at}, Since: time.Now()}
 }
 
 func (s *source) Source() (*binlog.Server, string, uint64) { return nil, "", 0 }
