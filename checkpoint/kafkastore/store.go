@@ -159,7 +159,7 @@ func (s *Store) Save(ctx context.Context, c *checkpoint.Checkpoint) error {
 		return err
 	}
 	err = s.write(ctx, value)
-	if errors.Is(err, sarama.ErrInvalidProducerIDMapping) {
+	if errors.Is(err, txn.ErrForgotten) {
 		// The coordinator forgets an id that was idle for a week (transactional.id.expiration.ms), or somebody took it after that: the partition tells.
 		if _, err := s.load(ctx, op); !s.known {
 			return err

@@ -188,7 +188,8 @@ type redriver struct {
 	published, passed int
 
 	mu      sync.Mutex
-	acked   map[uint64]bool
+	acked   map[uint64]bool // since the place was stored
+	done    int             // acknowledged ever
 	refused error
 
 	waiting []kafka.Letter // published or passed by since the place was stored, of one partition
@@ -203,6 +204,7 @@ func (a *app) redrive(ctx context.Context, cfg *config.Config, l *kafka.Letters,
 	o.Acked = func(seqs []uint64) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		r.done += len(seqs)
 		for _, s := range seqs {
 			r.acked[s] = true
 		}
@@ -239,12 +241,12 @@ func (a *app) redrive(ctx context.Context, cfg *config.Config, l *kafka.Letters,
 }
 
 func (r *redriver) report(err error) error {
-	verb, published := "published again", len(r.acked)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	verb, published := "published again", r.done
 	if r.dry {
 		verb, published = "would be published again", r.published
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.refused != nil {
 		err = r.refused
 	}
@@ -349,6 +351,9 @@ func (r *redriver) store(ctx context.Context) error {
 		n++
 	}
 	refused := r.refused
+	if n == len(r.seqs) { // none is on its way
+		clear(r.acked)
+	}
 	r.mu.Unlock()
 	if n > 0 {
 		err = errors.Join(err, r.letters.Done(r.waiting[n-1].Partition, r.waiting[n-1].Offset+1))
