@@ -102,7 +102,7 @@ func (k *keyColumn) literal(stored string) (string, error) {
 func (k *keyColumn) expression() string {
 	name := binlog.QuoteName(k.Name)
 	if k.Type == event.ColumnEnum || k.Type == event.ColumnSet { // compared with a text they are texts
-		return name + "+0"
+		return "CAST(" + name + " AS UNSIGNED)"
 	}
 	return name
 }

@@ -155,7 +155,7 @@ func selected(c *event.Column) string {
 	case event.ColumnFloat, event.ColumnDouble:
 		return name + "*1e0"
 	case event.ColumnEnum, event.ColumnSet:
-		return name + "+0"
+		return "CAST(" + name + " AS UNSIGNED)"
 	}
 	return name
 }

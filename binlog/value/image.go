@@ -14,7 +14,7 @@ import (
 
 // AppendImage is the inverse of Append for a value that was selected and not read in the binlog: it appends its bytes as they stand in a row image, of
 // which Append then makes the same text as of the row event. text is what SELECT prints in a session with time zone '+00:00' and without conversion of
-// charsets (character_set_results NULL), but for FLOAT and DOUBLE all digits (multiplied by 1e0) and for ENUM and SET the number (0 added). JSON comes as
+// charsets (character_set_results NULL), but for FLOAT and DOUBLE all digits (multiplied by 1e0) and for ENUM and SET the number (CAST AS UNSIGNED). JSON comes as
 // close as jsonb.Encode. NULL is for the caller. On an error dst comes back as it was.
 func AppendImage(dst []byte, col *event.Column, text []byte) ([]byte, error) {
 	switch col.Type {

@@ -5,7 +5,8 @@
 // It creates random tables on a real MySQL, writes random rows into them in random ways, reads the rows with binlog.Reader and
 // binlog/value, and compares every column of every row with what SELECT prints (text protocol, time zone '+00:00', utf8mb4; BIT
 // as an unsigned number, columns without a charset as bytes). Rows that were rolled back, ignored or turned into updates must not
-// arrive, all others exactly once. Each round of tables depends on the seed and its own number alone, so -round repeats a single one.
+// arrive, all others exactly once. Then the rows that are left are copied, and what package snapshot selects of the copies has to be equal,
+// byte for byte, to what the binlog says of them. Each round of tables depends on the seed and its own number alone, so -round repeats a single one.
 //
 // Left out because a row event does not tell them (see package value): ZEROFILL, and the decimals of FLOAT(M,D) and DOUBLE(M,D).
 // Left out because columns are absent: row images other than FULL. Left out because the server contradicts itself:

@@ -29,6 +29,9 @@ func TestRandomRowsAreWhatSelectPrints(t *testing.T) {
 			t.Errorf("no document holds %s", node)
 		}
 	}
+	if r.selected < 1500 || r.keyless == 0 {
+		t.Errorf("%d rows were selected, of %d tables without a key: less than was meant", r.selected, r.keyless)
+	}
 	if r.rows < 3000 || r.documents != 3000 || len(r.byType) < 35 || len(r.byCharset) < 40 || len(r.ways) < 7 || len(r.kinds) < 7 {
 		t.Errorf("%d rows of %d types, %d charsets, written in %d ways: less than was meant", r.rows, len(r.byType), len(r.byCharset), len(r.ways))
 	}

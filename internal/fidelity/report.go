@@ -17,6 +17,8 @@ type report struct {
 	seed        uint64
 	tables      int
 	rows        int
+	selected    int // rows that a snapshot gave, compared with the binlog's
+	keyless     int // tables without a key, which a snapshot refuses
 	byType      map[string]*tally
 	byCharset   map[string]*tally
 	ways        map[string]int
@@ -89,6 +91,9 @@ func (r *report) String() string {
 	}
 	fmt.Fprintf(&s, "\nMySQL %s, seed %d: %d tables, %d rows, %d values, %d NULLs, %d charsets, %d JSON documents beside; %d differences; %s\n", r.version, r.seed, r.tables, r.rows, all.values, all.nulls,
 		len(r.byCharset), r.documents, r.differences, r.took.Round(100*time.Millisecond))
+	if r.selected > 0 {
+		fmt.Fprintf(&s, "%d rows selected by a snapshot equal those of the binlog; %d tables without a key were refused\n", r.selected, r.keyless)
+	}
 	if r.unnamed {
 		fmt.Fprintf(&s, "the binlog named no columns (binlog_row_metadata=MINIMAL); %d values of ENUM and SET refused, since information_schema cannot show their members\n", r.refused)
 	}

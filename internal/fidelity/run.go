@@ -104,6 +104,11 @@ func round(ctx context.Context, m *sandbox.MySQL, c *connection, p *palette, out
 		return err
 	}
 	j.finish()
+	if !out.unnamed {
+		if err := selected(ctx, m, c, database, out); err != nil {
+			return err
+		}
+	}
 	return c.exec("DROP DATABASE " + database)
 }
 
@@ -120,7 +125,7 @@ func (j *judge) readAll(ctx context.Context, m *sandbox.MySQL, database string, 
 	}
 	reader, err := binlog.New(binlog.Options{
 		Name: "fidelity", Addresses: []string{m.Addr()}, Tables: tables, Start: from, Heartbeat: time.Second,
-		Login:  binlog.Login{User: "relay", Password: func(context.Context) (string, error) { return "relay", nil }},
+		Login:  login(),
 		Memory: 64 << 10, RowLimit: 64 << 20, SpoolDir: spool, SpoolLimit: 1 << 30, // small, so that transactions are spooled too
 	})
 	if err != nil {
