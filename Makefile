@@ -86,6 +86,12 @@ crash: ## Kill the relay at random moments under load and judge every row [KILLS
 faults: ## Kill, freeze and cut off the servers under load and judge every row [ROUNDS=20 SEED=1]
 	$(GO) run ./internal/e2e/cmd/campaign faults -rounds $(ROUNDS) -seed $(SEED)
 
+.PHONY: snapshot
+snapshot: ROWS = 5000000
+snapshot: KILLS = 20
+snapshot: ## Start by a snapshot of ROWS rows under load, kill the relay KILLS times amid it and judge every row [ROWS=5000000 KILLS=20 SEED=1 DELIVERY=exactly-once SERVERS=1]
+	$(GO) run ./internal/e2e/cmd/campaign snapshot -rows $(ROWS) -kills $(KILLS) -rate 500 -seed $(SEED) -delivery $(DELIVERY) $(if $(SERVERS),-servers)
+
 .PHONY: chaos
 chaos: ## Disturb three brokers, MySQL, the network and the relay at random under load and judge every row [MINUTES=30 SEED=1 DELIVERY=exactly-once STANDBY=1]
 	$(GO) run ./internal/e2e/cmd/campaign chaos -minutes $(MINUTES) -seed $(SEED) -delivery $(DELIVERY) $(if $(STANDBY),-standby)

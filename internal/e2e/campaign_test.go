@@ -42,3 +42,28 @@ func TestFaultCampaign(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The short portion of the snapshot campaign, with a fixed seed, in each way of delivery and with disturbances of MySQL.
+func TestSnapshotCampaign(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]e2e.SnapshotOptions{"at least once": {Servers: true}, "exactly once": {ExactlyOnce: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if o.MySQL = sandbox.SharedMySQL(t); o.Servers {
+				o.MySQL = sandbox.RunMySQL(t, sandbox.MySQLOptions{})
+			}
+			o.Kafka, o.Builder, o.Rows, o.Kills, o.Seed, o.Load = sandbox.SharedKafka(t), builder, 60_000, 5, 42, e2e.Load{Rate: 100}
+			res, err := e2e.Snapshot(testContext(t), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("\n%v", res)
+			if err := res.Err(); err != nil {
+				t.Error(err)
+			}
+			if res.Selected < int64(o.Rows) {
+				t.Errorf("the snapshot has %d rows of %d", res.Selected, o.Rows)
+			}
+		})
+	}
+}

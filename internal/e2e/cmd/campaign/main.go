@@ -5,6 +5,7 @@
 //	campaign chaos -minutes 30 -seed 1     all of it at random on three brokers, one or two faults at a time
 //	campaign handover -rounds 100 -seed 1  kills, freezes and cut links of one of two relays at a time
 //	campaign shards -sources 20            one relay of many servers, one of which freezes and dies
+//	campaign snapshot -rows 5000000 -kills 20 -seed 1   a start by snapshot under load, and kill -9 of the relay amid it
 //	campaign xa -transactions 1000 -seed 1 XA transactions of all shapes, amid ends of the relay and of MySQL
 //	campaign failover -promotions 50 -seed 1 a primary that moves between two servers, orderly or after a kill; with -any the relay reads whichever answers
 //	campaign freeze -rounds 50 -seed 1     SIGSTOPs of servers and stalled links, a start far behind, an outage of Kafka
@@ -48,14 +49,14 @@ func run(ctx context.Context, args []string) error {
 	if len(args) > 0 && args[0] == "shards" {
 		return shards(ctx, args[1:])
 	}
-	if len(args) == 0 || !slices.Contains([]string{"crash", "faults", "chaos", "handover", "xa", "failover"}, args[0]) {
-		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-servers] [-delivery mode] [-pauses n] | faults [-rounds n] [-only name] | chaos [-minutes n] [-delivery mode] [-standby] [-mysql-store] [-only names] | handover [-rounds n] [-delivery mode] [-store mysql|kafka] [-only names] | xa [-transactions n] [-gentle] | failover [-promotions n] [-any] | freeze [-rounds n] [-longest duration] [-outage duration] | shards [-sources n] [-seconds n]; crash and faults: [-rate n] [-max-rows n]; all: [-seed n] [-race] [-mysql version]")
+	if len(args) == 0 || !slices.Contains([]string{"crash", "faults", "chaos", "handover", "xa", "failover", "snapshot"}, args[0]) {
+		fmt.Fprintln(os.Stderr, "campaign crash [-kills n] [-servers] [-delivery mode] [-pauses n] | faults [-rounds n] [-only name] | chaos [-minutes n] [-delivery mode] [-standby] [-mysql-store] [-only names] | handover [-rounds n] [-delivery mode] [-store mysql|kafka] [-only names] | xa [-transactions n] [-gentle] | snapshot [-rows n] [-kills n] [-servers] [-delivery mode] [-mysql-store] | failover [-promotions n] [-any] | freeze [-rounds n] [-longest duration] [-outage duration] | shards [-sources n] [-seconds n]; crash and faults: [-rate n] [-max-rows n]; all: [-seed n] [-race] [-mysql version]")
 		return flag.ErrHelp
 	}
 	flags := flag.NewFlagSet("campaign "+args[0], flag.ContinueOnError)
-	kills := flags.Int("kills", 200, "how often the relay is killed (crash)")
+	kills := flags.Int("kills", 200, "how often the relay is killed (crash, snapshot)")
 	pauses := flags.Int("pauses", 0, "how often the relay is frozen for longer than the transaction time-out (crash, exactly-once)")
-	servers := flags.Bool("servers", false, "kill the servers at random as well (crash)")
+	servers := flags.Bool("servers", false, "kill the servers at random as well (crash); kill and freeze MySQL (snapshot)")
 	rounds := flags.Int("rounds", 20, "how often each fault is made (faults), number of faults (handover)")
 	transactions := flags.Int("transactions", 1000, "number of XA transactions (xa)")
 	promotions := flags.Int("promotions", 50, "how often the primary changes (failover)")
@@ -69,6 +70,7 @@ func run(ctx context.Context, args []string) error {
 	mysqlStore := flags.Bool("mysql-store", false, "keep the checkpoint on the source (chaos)")
 	rate := flags.Int("rate", 600, "transactions per second")
 	rows := flags.Int("max-rows", 1, "outbox rows of a transaction at most")
+	existing := flags.Int("rows", 5_000_000, "rows that exist before the first start (snapshot)")
 	seed := flags.Uint64("seed", 1, "seed of the moments and of the load")
 	version := flags.String("mysql", "", "prefix of the MySQL version, such as 8.0; empty for the newest")
 	race := flags.Bool("race", false, "run a relay with the race detector")
@@ -135,6 +137,9 @@ func run(ctx context.Context, args []string) error {
 		}
 		defer second.Close()
 		result, err = e2e.Failover(ctx, e2e.FailoverOptions{Servers: [2]*sandbox.MySQL{m, second}, Kafka: k, Builder: builder, Build: build, Promotions: *promotions, Seed: *seed, Any: *readAny, Progress: say})
+	case "snapshot":
+		result, err = e2e.Snapshot(ctx, e2e.SnapshotOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Rows: *existing, Kills: *kills, Servers: *servers, ExactlyOnce: exactly,
+			MySQLStore: *mysqlStore, Seed: *seed, Load: e2e.Load{Rate: *rate}, Progress: say})
 	default:
 		result, err = e2e.XA(ctx, e2e.XAOptions{MySQL: m, Kafka: k, Builder: builder, Build: build, Transactions: *transactions, Seed: *seed, Gentle: *gentle, Progress: say})
 	}
