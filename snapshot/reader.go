@@ -59,10 +59,11 @@ type Reader struct {
 
 	at        *checkpoint.Snapshot // what the steps so far come to
 	conn      *binlog.Conn
-	failures  int  // in a row
-	silent    int  // of them, those of a server that did not answer
-	refused   int  // lasting ones in a row, of every address in turn
-	connected bool // once
+	failures  int           // in a row
+	silent    int           // of them, those of a server that did not answer
+	refused   int           // lasting ones in a row, of every address in turn
+	connected bool          // once
+	hold      time.Duration // holdLimit, but in tests
 	plan      *plan
 	chunk     *chunk
 	step      Step
@@ -103,7 +104,7 @@ func New(o Options) (*Reader, error) {
 		o.BeforeWait = func() {}
 	}
 	now := time.Now()
-	r := &Reader{o: o, log: o.Logger, at: o.Progress, rated: now}
+	r := &Reader{o: o, log: o.Logger, at: o.Progress, rated: now, hold: holdLimit}
 	r.status = Status{Started: o.Progress.Started, Remaining: -1, Connection: binlog.Status{Since: now}}
 	r.tell()
 	return r, nil
@@ -564,7 +565,7 @@ func (r *Reader) read(ctx context.Context, t *Table) error {
 	}
 	c.texts, c.cells = make([][]byte, c.result.Columns()), make([]event.Cell, len(r.plan.table.Columns))
 	conn := r.conn
-	c.watch = time.AfterFunc(holdLimit, func() { // ends a read that waits; what was read until then counts
+	c.watch = time.AfterFunc(r.hold, func() { // ends a read that waits; what was read until then counts
 		c.expired.Store(true)
 		conn.Close()
 	})

@@ -106,7 +106,7 @@ func preflightOf(ctx context.Context, cfg *config.Config) (*preflight.Report, er
 		latest[i] = t.From != ""
 	}
 	return preflight.Run(ctx, preflight.Options{
-		Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, Start: cfg.Source.Start, Rules: rulesOf(cfg), FromLatest: latest,
+		Name: cfg.Name, Login: login, Addresses: cfg.Source.Addresses, Start: cfg.Source.Start, Rules: rulesOf(cfg), FromLatest: latest, Snapshot: snapshotsOf(cfg),
 		DeadLetterTopics: deadLetterTopics(cfg), Kafka: kafkaOptions(cfg), RowLimit: int64(cfg.Limits.Row), SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), CheckpointPath: checkpointPath(cfg), CheckpointPlace: placeOf(cfg),
 		ReadCheckpoint: func() (*checkpoint.Checkpoint, error) { return readCheckpoint(ctx, cfg) }, CheckpointTopic: checkpointTopic(cfg), ProbeCheckpoint: probeCheckpoint(cfg),
 	})

@@ -101,6 +101,8 @@ type shownCheckpoint struct {
 	Time           time.Time `json:"time"`
 	// Begun are transactions outside the set of which some rows are published.
 	Begun []checkpoint.Begun `json:"begun,omitempty"`
+	// Snapshot is the progress of reading the rows that exist.
+	Snapshot *checkpoint.Snapshot `json:"snapshot,omitempty"`
 }
 
 func (a *app) showCheckpoints(cfg *config.Config, source string, asJSON bool) error {
@@ -121,7 +123,7 @@ func (a *app) showCheckpoints(cfg *config.Config, source string, asJSON bool) er
 			errs = append(errs, err)
 			continue
 		}
-		all = append(all, shownCheckpoint{c.Name, placeOf(one), c.GTIDSet.String(), c.GTIDSet.Count(), c.SourceUUID, c.BinlogFile, c.BinlogPosition, c.Tables, c.Paused, c.FencingToken, c.Instance, c.Time, c.Begun})
+		all = append(all, shownCheckpoint{c.Name, placeOf(one), c.GTIDSet.String(), c.GTIDSet.Count(), c.SourceUUID, c.BinlogFile, c.BinlogPosition, c.Tables, c.Paused, c.FencingToken, c.Instance, c.Time, c.Begun, c.Snapshot})
 	}
 	switch {
 	case asJSON && len(asked) > 1:
@@ -151,6 +153,7 @@ func printStored(w io.Writer, s *shownCheckpoint, now time.Time) error {
 	for _, b := range s.Begun {
 		line("begun", "%s, %d of its rows published", b.GTID, b.Rows)
 	}
+	printSnapshot(line, s.Snapshot)
 	if s.BinlogFile != "" {
 		line("binlog", "%s:%d of server %s", s.BinlogFile, s.BinlogPosition, s.SourceUUID)
 	}
@@ -160,6 +163,28 @@ func printStored(w io.Writer, s *shownCheckpoint, now time.Time) error {
 	}
 	line("saved", "%s, %s ago, by %s (fencing token %d)", s.Time.Format(time.RFC3339), now.Sub(s.Time).Round(time.Second), s.Instance, s.FencingToken)
 	return t.Flush()
+}
+
+// printSnapshot tells how far the reading of rows that exist has come; x may be nil.
+func printSnapshot(line func(string, string, ...any), x *checkpoint.Snapshot) {
+	switch {
+	case x == nil:
+		return
+	case x.Reading():
+		line("snapshot", "begun %s, %d rows published, %d tables left; the binlog follows", x.Started.Format(time.RFC3339), x.Rows(), len(x.Tables))
+	default:
+		line("snapshot", "ended, %d rows published; the binlog is not yet past its end", x.Rows())
+	}
+	for _, t := range x.Done {
+		line("", "%s, %d rows, all that existed", t.Table, t.Rows)
+	}
+	for _, t := range x.Tables {
+		if len(t.After) == 0 {
+			line("", "%s, not begun", t.Table)
+			continue
+		}
+		line("", "%s, %d rows, by %s up to %s of %s", t.Table, t.Rows, strings.Join(t.Key, ", "), t.After, t.Until)
+	}
 }
 
 // removable is a store whose checkpoint can be removed.
@@ -253,10 +278,16 @@ func (a *app) setCheckpoint(ctx context.Context, cfg *config.Config, s removable
 		return fmt.Errorf("%w; outbox-relay checkpoint reset removes it", err)
 	default:
 		next.Tables, next.SourceUUID, next.Paused = old.Tables, old.SourceUUID, old.Paused
+		if old.Snapshot.Reading() { // the rows that are left to be read are in no binlog
+			next.Snapshot = old.Snapshot
+		}
 	}
 	next.FencingToken = old.FencingToken + 1 // an instance that was frozen in a save must not undo this
 	if err := s.Save(ctx, next); err != nil {
 		return err
+	}
+	if next.Snapshot != nil {
+		fmt.Fprintf(a.out, "the snapshot that is under way goes on, and then the binlog from there\n")
 	}
 	gained, lost := gtid.Minus(to, old.GTIDSet), gtid.Minus(old.GTIDSet, to)
 	fmt.Fprintf(a.out, "the checkpoint in %s is set\n", placeOf(cfg))

@@ -277,7 +277,7 @@ func positions(t *testing.T, m *sandbox.MySQL) {
 	fault{code: 3, sets: []string{"source.start=" + own + ":1-5", "checkpoint.path=" + s.dir + "/other"}, args: []string{"--sink", "stdout"},
 		want: []string{"halted: the server at " + m.Addr() + " lacks transactions that the relay has read: " + own + ":1-5; the server lost them in a failover or is the wrong one: point source.address at the right one, or remove the checkpoint and set source.start to what this server has"}}.expect(t, s)
 
-	fault{code: 78, sets: []string{}, want: []string{"table app.second is new to this relay, whose checkpoint already exists; set from: latest on its rule"}}.expect(t, withSecond(t, s, m))
+	fault{code: 78, sets: []string{}, want: []string{"table app.second is new to this relay, whose checkpoint already exists; set from on its rule: latest publishes"}}.expect(t, withSecond(t, s, m))
 
 	mysqlExec(t, m, "INSERT INTO app.o (aggregate_type) VALUES ('x')", "FLUSH BINARY LOGS", "INSERT INTO app.o (aggregate_type) VALUES ('y')", "FLUSH BINARY LOGS", "PURGE BINARY LOGS BEFORE NOW() + INTERVAL 1 DAY")
 	fault{code: 3, want: []string{"halted: the server at " + m.Addr() + " has purged binlogs that the relay has not read; missing are ", ":", "; their outbox rows, if any, were not published: publish them by hand, then remove the checkpoint and set source.start to earliest"}}.expect(t, s)

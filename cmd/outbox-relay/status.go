@@ -187,6 +187,9 @@ func printStatus(w io.Writer, s *relay.Status, now time.Time) error {
 	}
 	if s.Role == relay.RoleActive {
 		caught := "still catching up"
+		if s.Snapshot != nil {
+			caught = "reading the rows that exist"
+		}
 		switch {
 		case s.CaughtUp && s.Sink.InFlightRecords > 0:
 			caught = "all read, not all acknowledged"
@@ -207,6 +210,9 @@ func printStatus(w io.Writer, s *relay.Status, now time.Time) error {
 		default:
 			line("source", "not connected for %s", ago(now, src.Since))
 		}
+		if x := s.Snapshot; x != nil {
+			line("snapshot", "%s", snapshotText(x))
+		}
 		line("in flight", "%d records, %d bytes, %d transactions", s.Sink.InFlightRecords, s.Sink.InFlightBytes, s.Sink.InFlightTransactions)
 		if n := s.Sink.ParkedKeys; n > 0 {
 			line("parked", "%d keys, until outbox-relay dead-letter redrive publishes their letters again", n)
@@ -223,6 +229,21 @@ func printStatus(w io.Writer, s *relay.Status, now time.Time) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// snapshotText tells how far the reading of rows that exist has come.
+func snapshotText(x *relay.SnapshotStatus) string {
+	text := fmt.Sprintf("%d rows read", x.Rows)
+	if x.Table != "" {
+		text += fmt.Sprintf(", reading %s, tables left: %d", x.Table, x.TablesLeft)
+	}
+	if x.Remaining >= 0 {
+		text += fmt.Sprintf(", about %d rows to come", x.Remaining)
+	}
+	if x.Rate > 0 {
+		text += fmt.Sprintf(" at %.0f per second", x.Rate)
+	}
+	return text + "; the binlog follows"
 }
 
 func printCheckpoint(line func(string, string, ...any), s *relay.Status, now time.Time) {

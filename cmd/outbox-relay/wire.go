@@ -229,6 +229,20 @@ func snapshotTables(cfg *config.Config, names []string) (out []snapshot.Table) {
 	return out
 }
 
+// snapshotsOf are the tables of which the rows that exist may have to be read.
+func snapshotsOf(cfg *config.Config) []snapshot.Table {
+	if cfg.Source.Start == config.StartSnapshot || cfg.Source.OnGap == config.PolicySnapshot {
+		return snapshotTables(cfg, nil)
+	}
+	names := []string{}
+	for _, t := range cfg.Tables {
+		if t.From == config.StartSnapshot {
+			names = append(names, t.Table.String())
+		}
+	}
+	return snapshotTables(cfg, names)
+}
+
 // snapshotFaults looks at tables before the first row is read, where the source can be reached: what is wrong with them is a fault of the configuration.
 func snapshotFaults(ctx context.Context, cfg *config.Config, login binlog.Login, names []string) error {
 	for _, address := range cfg.Source.Addresses {

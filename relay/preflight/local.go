@@ -91,10 +91,18 @@ func (p *plan) newTables(s *section) {
 	if p.stored == nil {
 		return
 	}
+	said := map[router.TableName]bool{}
+	for i, r := range p.Rules { // one rule of a table is enough
+		if name, err := router.ParseTableName(r.Table); err == nil && p.FromLatest[i] {
+			said[name] = true
+		}
+	}
 	for i, r := range p.Rules {
 		name, err := router.ParseTableName(r.Table)
-		if err == nil && !slices.Contains(p.stored.Tables, name.String()) && !p.FromLatest[i] {
-			s.add(Failed, "new table", "table %s is new to this relay, whose checkpoint already exists", name).do(fmt.Sprintf("set from: latest on tables[%d]", i))
+		if err == nil && !slices.Contains(p.stored.Tables, name.String()) && !said[name] {
+			said[name] = true
+			s.add(Failed, "new table", "table %s is new to this relay, whose checkpoint already exists", name).
+				do(fmt.Sprintf("set from on tables[%d]: latest publishes what is inserted from the checkpoint on, snapshot the rows that exist first", i))
 		}
 	}
 }

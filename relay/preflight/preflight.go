@@ -12,6 +12,7 @@ import (
 	"outbox-relay/checkpoint/kafkastore"
 	"outbox-relay/relay/kafka"
 	"outbox-relay/router"
+	"outbox-relay/snapshot"
 )
 
 // Options say what to look at.
@@ -27,6 +28,9 @@ type Options struct {
 	Rules []router.Rule
 	// FromLatest are the indexes of rules that say where to read from if their table is new to the checkpoint.
 	FromLatest map[int]bool
+
+	// Snapshot are the tables of which the relay may have to read the rows that exist.
+	Snapshot []snapshot.Table
 
 	// DeadLetterTopics are the topics of dead letters that the rules' policies may send.
 	DeadLetterTopics []string

@@ -132,7 +132,7 @@ func TestFilesOfThisMachine(t *testing.T) {
 	o.FromLatest = map[int]bool{2: true}
 	r = run(t, o)
 	expect(t, r, "checkpoint", "position", preflight.OK, "by host/1")
-	expect(t, r, "checkpoint", "new table", preflight.Failed, "table app.p is new", "set from: latest on tables[1]")
+	expect(t, r, "checkpoint", "new table", preflight.Failed, "table app.p is new", "set from on tables[1]")
 }
 
 func TestServersThatAreNotThere(t *testing.T) {

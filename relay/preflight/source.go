@@ -49,6 +49,7 @@ func (p *plan) source(ctx context.Context, address string) []Item {
 	q.position(ctx)
 	q.lock(ctx)
 	q.tables(ctx)
+	q.snapshot(ctx)
 	return q.items
 }
 
@@ -276,11 +277,11 @@ func (q *source) start(ctx context.Context) {
 	switch q.plan.Start {
 	case "", "earliest":
 		return
-	case "latest":
+	case "latest", "snapshot":
 		rows, err := q.ask(ctx, "XA RECOVER CONVERT XID")
-		q.privilege("XA_RECOVER_ADMIN", err, Warning, "where XA transactions are used, a first start at latest cannot see those that are prepared, and the relay halts at their XA COMMIT (source.on_unknown_xa)")
+		q.privilege("XA_RECOVER_ADMIN", err, Warning, "where XA transactions are used, a first start at latest or snapshot cannot see those that are prepared, and the relay halts at their XA COMMIT (source.on_unknown_xa)")
 		if err == nil && len(rows) > 0 {
-			q.add(Warning, "prepared XA", "%d XA branches are prepared: a run that starts at latest now waits for them a little, and then halts at the XA COMMIT of one that is left (source.on_unknown_xa)", len(rows)).
+			q.add(Warning, "prepared XA", "%d XA branches are prepared: a run that starts now waits for them a little, and then halts at the XA COMMIT of one that is left (source.on_unknown_xa)", len(rows)).
 				do("end those that nobody will end before the first start; this lists them", "XA RECOVER CONVERT XID;")
 		}
 		return

@@ -11,6 +11,7 @@ import (
 	"outbox-relay/binlog"
 	"outbox-relay/binlog/event"
 	"outbox-relay/router"
+	"outbox-relay/snapshot"
 )
 
 // tables looks at each outbox table with the eyes of the router.
@@ -56,6 +57,32 @@ func (q *source) table(ctx context.Context, rules *router.Router, name router.Ta
 		return
 	}
 	q.add(OK, label, "%d columns suit the rules, engine %s", len(t.Columns), engine.name)
+}
+
+// snapshot looks at the tables of which the rows that exist are read.
+func (q *source) snapshot(ctx context.Context) {
+	if len(q.plan.Snapshot) == 0 {
+		return
+	}
+	found, err := snapshot.Check(ctx, q.login, q.plan.Snapshot)
+	if err != nil {
+		q.add(Unknown, "snapshot", "the tables cannot be looked at: %v", err)
+		return
+	}
+	for _, f := range found {
+		label := "snapshot of " + f.Table
+		var fault *snapshot.Fault
+		switch {
+		case errors.As(f.Err, &fault):
+			q.add(Failed, label, "it %s", fault.What).do(fault.Advice)
+		case !f.Exists: // the item of the table itself says so
+		case !f.Ordered:
+			q.add(Warning, label, "its rows are published in the order of %s, which is not AUTO_INCREMENT: not in the order of their commits", strings.Join(f.Key, ", ")).
+				do("name a column that tells the order of the commits, with an index, in snapshot.order_by")
+		default:
+			q.add(OK, label, "its rows are read in the order of %s", strings.Join(f.Key, ", "))
+		}
+	}
 }
 
 // plain looks for columns that SELECT prints in a way which the binlog does not tell: it has their numbers only.
