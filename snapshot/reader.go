@@ -27,6 +27,8 @@ type Options struct {
 	Progress  *checkpoint.Snapshot
 	// Position are transactions that a server must have executed: their rows are not read in the binlog.
 	Position *gtid.Set
+	// Primary reads no server that is read-only.
+	Primary bool
 	// ContinueDiverged reads a server too that lacks some of Position for good.
 	ContinueDiverged bool
 	RowLimit         int64  // largest row given as a whole
@@ -298,6 +300,9 @@ func (r *Reader) check(ctx context.Context, c *binlog.Conn, address string) (*bi
 	s, err := c.Server(address)
 	if err != nil {
 		return nil, err
+	}
+	if r.o.Primary && s.ReadOnly {
+		return nil, fmt.Errorf("the server at %s is read-only and source.read_from is primary: waiting for a server of source.address that takes writes", address)
 	}
 	var diverged *binlog.SourceError
 	if err := c.HasExecuted(ctx, s, r.o.Position); err != nil && !(r.o.ContinueDiverged && errors.As(err, &diverged)) {

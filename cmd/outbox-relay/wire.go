@@ -74,7 +74,7 @@ func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg
 		OpenSnapshot: func(progress *checkpoint.Snapshot, position *gtid.Set, beforeWait func()) (*snapshot.Reader, error) {
 			return snapshot.New(snapshot.Options{
 				Login: login, Addresses: cfg.Source.Addresses, Tables: snapshotTables(cfg, nil), Progress: progress, Position: position,
-				ContinueDiverged: cfg.Source.OnDivergence == config.PolicyContinue, RowLimit: int64(cfg.Limits.Row), BeforeWait: beforeWait, Logger: log,
+				Primary: cfg.Source.ReadFrom == config.ReadFromPrimary, ContinueDiverged: cfg.Source.OnDivergence == config.PolicyContinue, RowLimit: int64(cfg.Limits.Row), BeforeWait: beforeWait, Logger: log,
 			})
 		},
 		OpenSource: func(start *gtid.Set, hooks relay.SourceHooks, reg prometheus.Registerer) (relay.Source, error) {
