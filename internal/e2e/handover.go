@@ -225,6 +225,9 @@ func (r *handoverRun) run(ctx context.Context) error {
 	if err := r.crew.stopAll(ctx); err != nil {
 		return err
 	}
+	if err := r.last(ctx); err != nil {
+		return err
+	}
 	if err := r.site.Check(); err != nil {
 		return err
 	}
@@ -323,6 +326,21 @@ func (r *handoverRun) sessions() (uint64, error) {
 		return 0, fmt.Errorf("reading the checkpoint: %w", err)
 	}
 	return c.FencingToken, nil
+}
+
+// last publishes what came after the last look at the checkpoint.
+func (r *handoverRun) last(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, recoveryTime)
+	defer cancel()
+	relay, err := r.site.Start(ctx, RelayOptions{Build: r.o.Build, Args: []string{"--until-caught-up"}})
+	if err != nil {
+		return err
+	}
+	code, err := relay.WaitExit(ctx)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("the last relay ended with code %d; the end of its log:\n%s", code, relay.LogTail(20))
+	}
+	return err
 }
 
 // settle waits until one relay is active, the other stands by, both are ready, and all that is committed by now is published and saved.
