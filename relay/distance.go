@@ -44,7 +44,7 @@ func (s *session) watchDistance(ctx context.Context) {
 		}
 	}
 	said := false
-	for wait := time.Second; ; wait = distanceInterval {
+	for wait := time.Second; ; {
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -53,6 +53,9 @@ func (s *session) watchDistance(ctx context.Context) {
 		case <-t.C:
 		}
 		k, err := s.distance(ctx)
+		if wait = distanceInterval; errors.Is(err, errNoDistance) {
+			wait = time.Second // nobody was asked
+		}
 		var refused *binlog.SourceError
 		if errors.As(err, &refused) && !said {
 			s.log.Warn("how far a purge of binlogs is cannot be seen", "err", err)

@@ -127,8 +127,10 @@ type ACL struct {
 	User string
 	// Resource is topic, group, cluster or transactional-id, and Name which; of the cluster always kafka-cluster.
 	Resource, Name string
-	Operation      sarama.AclOperation
-	Deny           bool
+	// Prefixed gives the right on all names that begin with Name.
+	Prefixed  bool
+	Operation sarama.AclOperation
+	Deny      bool
 }
 
 func (a ACL) resource() (sarama.Resource, sarama.Acl) {
@@ -141,7 +143,11 @@ func (a ACL) resource() (sarama.Resource, sarama.Acl) {
 	if a.Deny {
 		permission = sarama.AclPermissionDeny
 	}
-	return sarama.Resource{ResourceType: kinds[a.Resource], ResourceName: name, ResourcePatternType: sarama.AclPatternLiteral},
+	pattern := sarama.AclPatternLiteral
+	if a.Prefixed {
+		pattern = sarama.AclPatternPrefixed
+	}
+	return sarama.Resource{ResourceType: kinds[a.Resource], ResourceName: name, ResourcePatternType: pattern},
 		sarama.Acl{Principal: "User:" + a.User, Host: "*", Operation: a.Operation, PermissionType: permission}
 }
 
