@@ -84,7 +84,8 @@ func (r *Reader) attempt(ctx context.Context, l Login) error {
 		return err
 	}
 	r.conn, r.everConnected, r.settled, r.told, r.idle = c, true, false, false, Place{}
-	r.pk = newPackets(c.Conn.Conn.Conn, r.bufferSize, r.o.BeforeWait)
+	r.pk = newPackets(c.Conn.Conn.Conn, r.bufferSize, r.beforeRead)
+	r.lingered = 0
 	r.pk.limit = min(firstLimit<<min(r.failures-1, 10), maxLimit)
 	r.metrics.connects.Inc()
 	r.metrics.connected.Set(1)

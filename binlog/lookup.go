@@ -365,7 +365,7 @@ func (r *Reader) lookAhead(a *ahead, from *gtid.Set) error {
 	o.Login, o.Addresses, o.ServerID, o.Start, o.Columns = r.conn.login, []string{r.conn.login.Address}, 0, from, nil
 	o.Place = r.place // not that of the start, which may be far behind
 	o.IgnoreStatementWrites, o.SkipUnknownXA = true, true
-	o.BeforeWait, o.Allowed, o.Registerer, o.Logger = nil, nil, nil, slog.New(slog.DiscardHandler)
+	o.BeforeWait, o.Linger, o.Allowed, o.Registerer, o.Logger = nil, 0, nil, nil, slog.New(slog.DiscardHandler)
 	s, err := New(o)
 	if err != nil {
 		return err

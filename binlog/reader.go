@@ -57,6 +57,9 @@ type Options struct {
 
 	// BeforeWait, if not nil, is called before every wait for the server: what the caller has gathered should go out now.
 	BeforeWait func()
+	// Linger is for how long the connection is left alone after a read that brought little: the next read takes at once what several transactions
+	// have brought. It costs each of them that much latency at most, none after a silence, and nothing in a backlog, where reads bring much.
+	Linger time.Duration
 	// Allowed, if not nil, is asked before each dump: the server ends an older dump of the same name for a newer one, so whoever may not act
 	// for the name must not ask for one. While it gives false, Next waits and asks again soon. It must not block.
 	Allowed    func() bool
@@ -109,6 +112,7 @@ type Reader struct {
 	splitter event.Splitter
 	// bufferSize is that of the stream's buffer.
 	bufferSize int
+	lingered   uint64 // bytes of the connection when Linger was last thought of
 
 	own          watched      // the table of Options.Own
 	pending      []gtid.Range // groups without watched rows not yet handed on
@@ -159,6 +163,8 @@ const (
 	// maxBackoff is small against a failover, whose end is noticed by the next attempt only.
 	maxBackoff = 2 * time.Second
 	maxCorrupt = 3
+	// little is what a read brings at most, in bytes, for Options.Linger to follow it.
+	little = bufferSize / 8
 	// allowedPause is between two questions whether a dump is allowed.
 	allowedPause = 50 * time.Millisecond
 )
@@ -407,8 +413,23 @@ func (r *Reader) pause(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// beforeRead is called before each wait for the server.
+func (r *Reader) beforeRead() {
+	r.o.BeforeWait()
+	brought := r.pk.bytes - r.lingered
+	r.lingered = r.pk.bytes
+	if r.o.Linger > 0 && brought > 0 && brought <= little {
+		_ = rest(r.ctx, r.o.Linger) // the read sees the end of ctx
+	}
+}
+
 func (r *Reader) sleep(ctx context.Context, d time.Duration) error {
 	r.o.BeforeWait()
+	return rest(ctx, d)
+}
+
+// rest waits for so long; its error is that of ctx.
+func rest(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

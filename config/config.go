@@ -171,7 +171,7 @@ type Kafka struct {
 	Compression string `yaml:"compression" oneof:"none gzip snappy lz4 zstd"`
 	// Partitioner is murmur2, crc32 or fnv1a.
 	Partitioner string `yaml:"partitioner" oneof:"murmur2 crc32 fnv1a"`
-	// Linger is how long a batch waits for more rows; 0 sends at once.
+	// Linger is for how long the source is left alone once transactions came, so that what comes meanwhile is sent together; 0 reads at once.
 	Linger             time.Duration `yaml:"linger"`
 	TransactionTimeout time.Duration `yaml:"transaction_timeout"`
 	CreateTopics       CreateTopics  `yaml:"create_topics"`

@@ -83,7 +83,8 @@ func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg
 				Heartbeat: cfg.Source.Heartbeat, IgnoreStatementWrites: cfg.Source.OnStatementWrite == config.PolicyIgnore,
 				ContinueDiverged: cfg.Source.OnDivergence == config.PolicyContinue, SkipGap: cfg.Source.OnGap == config.PolicySkip,
 				SkipUnknownXA: cfg.Source.OnUnknownXA == config.PolicySkip, Memory: share(cfg, openShare), RowLimit: int64(cfg.Limits.Row),
-				Own: ownTable(cfg), SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), Columns: hooks.Columns, Place: hooks.Place, Gap: hooks.Gap, BeforeWait: hooks.BeforeWait, Allowed: hooks.Allowed, Logger: log, Registerer: reg,
+				Own: ownTable(cfg), SpoolDir: spoolDir(cfg), SpoolLimit: int64(cfg.Limits.Spool), Columns: hooks.Columns, Place: hooks.Place, Gap: hooks.Gap, BeforeWait: hooks.BeforeWait,
+				Linger: cfg.Kafka.Linger, Allowed: hooks.Allowed, Logger: log, Registerer: reg,
 			})
 			if err != nil {
 				return nil, err // not the nil reader, which would be a source
@@ -406,7 +407,7 @@ func kafkaOptions(cfg *config.Config) kafka.Options {
 	return kafka.Options{
 		Brokers: k.Brokers, ClientID: "outbox-relay-" + cfg.Name, TLS: secure,
 		SASL:        kafka.SASL{Mechanism: k.SASL.Mechanism, User: k.SASL.User, Secret: k.SASL.Password.Read},
-		Compression: k.Compression, Partitioner: k.Partitioner, Linger: k.Linger, Idle: cfg.Source.Heartbeat, Window: share(cfg, windowShare),
+		Compression: k.Compression, Partitioner: k.Partitioner, Idle: cfg.Source.Heartbeat, Window: share(cfg, windowShare),
 		CreateTopics: kafka.CreateTopics{Enabled: k.CreateTopics.Enabled, Partitions: k.CreateTopics.Partitions, ReplicationFactor: k.CreateTopics.ReplicationFactor, Configs: k.CreateTopics.Configs},
 		TopicsLimit:  cfg.Limits.Topics,
 	}

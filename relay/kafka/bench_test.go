@@ -89,59 +89,55 @@ func BenchmarkTrickle(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer func() { _ = k.Close() }()
-	for _, linger := range []time.Duration{0, 5 * time.Millisecond} {
-		b.Run(fmt.Sprintf("linger=%v", linger), func(b *testing.B) {
-			topic := k.NewTopic(b, 4, nil)
-			sentAt := make([]time.Time, b.N+100)
-			took := make([]time.Duration, 0, b.N)
-			p, err := kafka.New(kafka.Options{
-				Brokers: k.Addrs(), Linger: linger, Poisoned: func(e *kafka.PoisonError) { panic(e) },
-				Acked: func(seqs []uint64) {
-					for _, s := range seqs {
-						took = append(took, time.Since(sentAt[s]))
-					}
-				},
-			})
-			if err != nil {
+	topic := k.NewTopic(b, 4, nil)
+	sentAt := make([]time.Time, b.N+100)
+	took := make([]time.Duration, 0, b.N)
+	p, err := kafka.New(kafka.Options{
+		Brokers: k.Addrs(), Poisoned: func(e *kafka.PoisonError) { panic(e) },
+		Acked: func(seqs []uint64) {
+			for _, s := range seqs {
+				took = append(took, time.Since(sentAt[s]))
+			}
+		},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	rec := benchRecord(topic)
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	feed := func(from, to int) {
+		for i := from; i < to; i++ {
+			<-ticker.C
+			rec.Key = fmt.Append(rec.Key[:0], i%100)
+			sentAt[i] = time.Now()
+			if err := p.Publish(ctx, rec, uint64(i)); err != nil {
 				b.Fatal(err)
 			}
-			ctx, cancel := context.WithCancel(context.Background())
-			done := make(chan error, 1)
-			go func() { done <- p.Run(ctx) }()
-			rec := benchRecord(topic)
-			ticker := time.NewTicker(2 * time.Millisecond)
-			defer ticker.Stop()
-			feed := func(from, to int) {
-				for i := from; i < to; i++ {
-					<-ticker.C
-					rec.Key = fmt.Append(rec.Key[:0], i%100)
-					sentAt[i] = time.Now()
-					if err := p.Publish(ctx, rec, uint64(i)); err != nil {
-						b.Fatal(err)
-					}
-					p.Flush()
-				}
-				if err := p.Drain(ctx); err != nil {
-					b.Fatal(err)
-				}
-			}
-			feed(0, 100)
-			took = took[:0]
-			cpu := cpuTime()
-			b.ResetTimer()
-			feed(100, b.N+100)
-			b.StopTimer()
-			cpu = cpuTime() - cpu
-			slices.Sort(took)
-			b.ReportMetric(float64(cpu.Microseconds())/float64(b.N), "cpu-µs/record")
-			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
-			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
-			b.ReportMetric(0, "ns/op")
-			cancel()
-			if err := <-done; err != nil {
-				b.Fatal(err)
-			}
-		})
+			p.Flush()
+		}
+		if err := p.Drain(ctx); err != nil {
+			b.Fatal(err)
+		}
+	}
+	feed(0, 100)
+	took = took[:0]
+	cpu := cpuTime()
+	b.ResetTimer()
+	feed(100, b.N+100)
+	b.StopTimer()
+	cpu = cpuTime() - cpu
+	slices.Sort(took)
+	b.ReportMetric(float64(cpu.Microseconds())/float64(b.N), "cpu-µs/record")
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+	b.ReportMetric(0, "ns/op")
+	cancel()
+	if err := <-done; err != nil {
+		b.Fatal(err)
 	}
 }
 

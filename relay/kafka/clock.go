@@ -13,7 +13,7 @@ const (
 	staleAfter = 2 * time.Second
 )
 
-// clock wakes the publisher when something is due: a delayed partition, a linger, a look at requests in flight. It has one timer, and
+// clock wakes the publisher when something is due: a delayed partition, an old window, a look at requests in flight. It has one timer, and
 // none runs while nothing is waited for.
 type clock struct {
 	timer *time.Timer
@@ -60,9 +60,6 @@ func (c *clock) run(p *Publisher) func(ctx context.Context) {
 func (p *Publisher) tick(now time.Time) {
 	p.mu.Lock()
 	defer p.unlock()
-	if p.o.Linger > 0 {
-		p.clock.arm(p.flushLingered(now))
-	}
 	if p.txn != nil {
 		p.clock.arm(p.txn.age(now))
 	}

@@ -44,31 +44,6 @@ func TestOneRecordIsSentByFlushOnly(t *testing.T) {
 	}
 }
 
-func TestLingerSendsWithoutFlush(t *testing.T) {
-	t.Parallel()
-	cluster, brokers := fake(t, kfake.SeedTopics(1, "t"))
-	requests := produceRequests(cluster)
-	const linger = 60 * time.Millisecond
-	h := start(t, brokers, func(o *kafka.Options) { o.Linger = linger })
-	h.publish("t", 1, 1)
-	h.drain(5 * time.Second)
-	for round := 1; round <= 3; round++ {
-		before := requests.Hits()
-		began := time.Now()
-		for range 5 {
-			h.publish("t", 1, 1)
-			h.p.Flush()
-		}
-		h.awaitAcked(1+5*round, 5*time.Second)
-		if d := time.Since(began); d < linger {
-			t.Errorf("acknowledged after %v", d)
-		}
-		if n := requests.Hits() - before; n != 1 {
-			t.Errorf("%d requests", n)
-		}
-	}
-}
-
 // A record of a rare partition is not left behind while a stream of others goes on without a Flush.
 func TestRarePartitionGoesOnInABusyStream(t *testing.T) {
 	t.Parallel()
@@ -291,7 +266,7 @@ func TestNoticesTheLossOfAnIdleCluster(t *testing.T) {
 func TestOptionsAreCheckedAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := kafka.New(kafka.Options{
-		Brokers: []string{"host"}, Version: "0.9", Compression: "brotli", Partitioner: "random", Window: 1, MaxBatch: 5 << 20, Linger: -1,
+		Brokers: []string{"host"}, Version: "0.9", Compression: "brotli", Partitioner: "random", Window: 1, MaxBatch: 5 << 20, Idle: -1,
 		CreateTopics: kafka.CreateTopics{Enabled: true}, SASL: kafka.SASL{Mechanism: "gssapi"},
 	})
 	if err == nil {

@@ -52,14 +52,7 @@ func (p *Publisher) place(part *partition, window uint32, n, body int, millis in
 // gather puts a partition on the dirty list.
 func (p *Publisher) gather(part *partition) {
 	part.gathering = true
-	g := gatherer{part: part, at: p.published}
-	if p.o.Linger > 0 {
-		g.time = time.Now()
-		if p.dirtyHead == len(p.dirty) {
-			p.clock.arm(g.time.Add(p.o.Linger))
-		}
-	}
-	p.dirty = append(p.dirty, g)
+	p.dirty = append(p.dirty, gatherer{part: part, at: p.published})
 }
 
 // flushOld sends what has waited while many other records were published. A busy stream has no Flush, and a rare partition must not
@@ -75,17 +68,6 @@ func (p *Publisher) flushAll() {
 	for p.dirtyHead < len(p.dirty) {
 		p.flushOldest()
 	}
-}
-
-// flushLingered sends what has waited for the linger, and gives the time of the next.
-func (p *Publisher) flushLingered(now time.Time) (next time.Time) {
-	for p.dirtyHead < len(p.dirty) {
-		if at := p.dirty[p.dirtyHead].time.Add(p.o.Linger); at.After(now) {
-			return at
-		}
-		p.flushOldest()
-	}
-	return time.Time{}
 }
 
 func (p *Publisher) flushOldest() {

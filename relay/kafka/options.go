@@ -48,8 +48,6 @@ type Options struct {
 	Compression string
 	// Partitioner is murmur2 (also ""), crc32 or fnv1a. A record that names its partition does not use it.
 	Partitioner string
-	// Linger is how long a record may wait for others of its partition. With 0 it waits for [Publisher.Flush] or a full batch only.
-	Linger time.Duration
 	// Idle is how long no broker may be heard of before one is asked for a sign of life. Default 5 s.
 	Idle time.Duration
 	// MaxThrottle bounds how long a broker's wish for a pause is heeded, which it has where a quota is used up. Default 15 s.
@@ -149,8 +147,8 @@ func (o Options) settings() (*settings, error) {
 	if s.MaxBatch < minMaxBatch || s.MaxBatch > maxRequest {
 		fault("batch of %d bytes is not between %d and %d", s.MaxBatch, minMaxBatch, maxRequest)
 	}
-	if s.Linger < 0 || s.Idle < 0 || s.MaxThrottle < 0 {
-		fault("negative linger, idle time or longest pause")
+	if s.Idle < 0 || s.MaxThrottle < 0 {
+		fault("negative idle time or longest pause")
 	}
 	if c := s.CreateTopics; c.Enabled && (c.Partitions == 0 || c.Partitions < -1 || c.ReplicationFactor == 0 || c.ReplicationFactor < -1) {
 		fault("create topics: %d partitions, replication factor %d: each is above 0, or -1 for the broker's default", c.Partitions, c.ReplicationFactor)

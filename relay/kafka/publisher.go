@@ -72,8 +72,7 @@ type Publisher struct {
 // gatherer is an entry of the dirty list.
 type gatherer struct {
 	part *partition
-	at   int64     // Publisher.published
-	time time.Time // only with a linger
+	at   int64 // Publisher.published
 }
 
 // New validates the options and registers the metrics. It does no I/O and starts nothing.
@@ -227,12 +226,8 @@ func (p *Publisher) accept(rec *router.Record, s shape, m mark) *PoisonError {
 	return nil
 }
 
-// Flush says that nothing more is coming right now, so that what waits for company is sent. It does not block. With a linger it does
-// nothing: the records wait that long.
+// Flush says that nothing more is coming right now, so that what waits for company is sent. It does not block.
 func (p *Publisher) Flush() {
-	if p.o.Linger > 0 {
-		return
-	}
 	p.mu.Lock()
 	defer p.unlock()
 	p.flushAll()

@@ -386,13 +386,9 @@ func (t *transaction) flush() {
 	}
 }
 
-// maxAge is how long a window may gather. A linger takes the place of the flush.
+// maxAge is how long a window may gather.
 func (t *transaction) maxAge() time.Duration {
-	d := min(windowAge, t.coordinator.Timeout()/4)
-	if l := t.p.o.Linger; l > 0 {
-		d = min(d, l)
-	}
-	return d
+	return min(windowAge, t.coordinator.Timeout()/4)
 }
 
 // age asks for the end of a window that is old, and gives the time of the next look; zero for none.
