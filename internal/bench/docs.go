@@ -80,8 +80,12 @@ func (r *report) fill(page string) (string, error) {
 func (r *report) block(name string) (string, error) {
 	switch name {
 	case "run":
-		return fmt.Sprintf("Measured on %s at commit `%s` in %.0f minutes: %d cores of %s, %s GiB, Linux %s; %s.\n",
-			r.Date, r.Commit, r.Minutes, r.Host.Cores, r.Host.Processor, digits(r.Host.MemoryGiB), r.Host.Kernel, strings.Join(r.Versions, ", ")), nil
+		quick := ""
+		if r.Quick {
+			quick = " (a quick run: one round, a third of the rows)"
+		}
+		return fmt.Sprintf("Measured on %s at commit `%s` in %.0f minutes%s: %d cores of %s, %s GiB, Linux %s; %s.\n",
+			r.Date, r.Commit, r.Minutes, quick, r.Host.Cores, r.Host.Processor, digits(r.Host.MemoryGiB), r.Host.Kernel, strings.Join(r.Versions, ", ")), nil
 	case "rates":
 		return r.across(figureRate), nil
 	case "processor":
@@ -98,7 +102,10 @@ func (r *report) block(name string) (string, error) {
 			return t.markdown(), nil
 		}
 	}
-	return "", fmt.Errorf("no figures of the name %s in this run", name)
+	if slices.ContainsFunc(suiteOf("all", nil, false), func(b planned) bool { return strings.HasPrefix(name, b.name) }) {
+		return "Not measured in this run.\n", nil
+	}
+	return "", fmt.Errorf("no benchmark gives figures of the name %s", name)
 }
 
 // drains are the tables of the drains.
@@ -131,6 +138,7 @@ func (r *report) across(name string) string {
 
 func (t *table) markdown() string {
 	var b strings.Builder
+	b.WriteString(strings.ToUpper(t.About[:1]) + t.About[1:] + ".\n\n")
 	heading(&b, "", t.Contestants)
 	for _, f := range t.Figures {
 		f.line(&b, t.Contestants)

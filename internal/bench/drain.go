@@ -151,7 +151,7 @@ func (f *drainFlags) shorten(parts int) {
 	switch f.workload {
 	case "mixed":
 		f.only = ""
-	case "single", "large", "sparse", "small":
+	case "single", "large":
 		f.only += ",debezium-tuned"
 	}
 }

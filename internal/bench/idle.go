@@ -17,7 +17,11 @@ func idleCommand(ctx context.Context, o global, args []string) ([]*table, error)
 	var length time.Duration
 	flags := flag.NewFlagSet("idle", flag.ContinueOnError)
 	flags.DurationVar(&length, "length", o.choose(60*time.Second, 15*time.Second), "how long each is measured")
-	flags.StringVar(&f.only, "only", "", "contestants, with commas between them (default: all)")
+	quick := ""
+	if o.quick {
+		quick = "relay,debezium-tuned"
+	}
+	flags.StringVar(&f.only, "only", quick, "contestants, with commas between them (default: all)")
 	flags.StringVar(&f.program, "relay", "", "the relay's program (default: built from the working tree)")
 	if err := flags.Parse(args); err != nil {
 		return nil, err

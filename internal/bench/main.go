@@ -88,7 +88,7 @@ func dispatch(ctx context.Context, args []string, out io.Writer) error {
 		if run := commands[args[0]]; run != nil {
 			return run(ctx, args[1:], out)
 		}
-		if s := suiteOf(args[0], args[1:]); s != nil {
+		if s := suiteOf(args[0], args[1:], g.quick); s != nil {
 			return s.run(ctx, g, out)
 		}
 	}

@@ -18,7 +18,10 @@ import (
 )
 
 // suite is a list of benchmarks with their arguments.
-type suite []struct {
+type suite []planned
+
+// planned is one of them.
+type planned struct {
 	bench
 	args []string
 }
@@ -27,12 +30,9 @@ type suite []struct {
 var latencyRates = []string{"500", "2000"}
 
 // suiteOf gives what a name stands for: a benchmark with the arguments, one with a workload, all of a family, or all; nil for an unknown name.
-func suiteOf(name string, args []string) (s suite) {
+func suiteOf(name string, args []string, quick bool) (s suite) {
 	add := func(b bench, args ...string) {
-		s = append(s, struct {
-			bench
-			args []string
-		}{b, args})
+		s = append(s, planned{b, args})
 	}
 	for _, b := range benches() {
 		var variants []string // of the flag that chooses a workload
@@ -44,6 +44,9 @@ func suiteOf(name string, args []string) (s suite) {
 			}
 		case "latency":
 			choose, variants = "-rate", latencyRates
+			if quick && name == "all" {
+				variants = latencyRates[:1]
+			}
 		}
 		switch {
 		case name == b.name && (len(args) > 0 || variants == nil):

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestNamesStandForBenchmarks(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		args  []string
+		quick bool
+		want  string
+	}{
+		{"idle", nil, false, "idle"},
+		{"drain", []string{"-workload", "single"}, false, "drain -workload single"},
+		{"drain-large", nil, false, "drain -workload large"},
+		{"drain-large", []string{"-rounds", "1"}, false, "drain -workload large -rounds 1"},
+		{"latency", nil, false, "latency -rate 500; latency -rate 2000"},
+		{"latency-2000", nil, true, "latency -rate 2000"},
+		{"nothing", nil, false, ""},
+	} {
+		var got []string
+		for _, b := range suiteOf(c.name, c.args, c.quick) {
+			got = append(got, strings.Join(append([]string{b.name}, b.args...), " "))
+		}
+		if text := strings.Join(got, "; "); text != c.want {
+			t.Errorf("%s %v is %q, want %q", c.name, c.args, text, c.want)
+		}
+	}
+	if n := len(suiteOf("all", nil, false)); n != len(workloads)+len(latencyRates)+5 {
+		t.Errorf("all are %d benchmarks", n)
+	}
+}
