@@ -126,6 +126,7 @@ func (r *Reader) giveUp(s *Server, lost, gap *gtid.Set) {
 	if lost != nil {
 		r.log.Warn("the source lacks transactions that were read and published: going on without them (source.on_divergence: continue)",
 			"address", s.Address, "transactions", lost.String(), "count", lost.Count())
+		r.metrics.givenUp.WithLabelValues("on_divergence").Add(float64(lost.Count()))
 		r.seen.Subtract(lost)
 		r.dropBranches(lost)
 		if r.lost == nil {
@@ -136,6 +137,7 @@ func (r *Reader) giveUp(s *Server, lost, gap *gtid.Set) {
 	if gap != nil {
 		r.log.Warn("the source has purged transactions that were not read: going on behind them, their outbox rows are not published (source.on_gap: skip)",
 			"address", s.Address, "transactions", gap.String(), "count", gap.Count())
+		r.metrics.givenUp.WithLabelValues("on_gap").Add(float64(gap.Count()))
 		r.seen.AddSet(gap)
 		for g := range gap.Ranges() {
 			r.addPending(g)

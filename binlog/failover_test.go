@@ -56,6 +56,29 @@ func TestAReplicaThatIsBehindIsWaitedFor(t *testing.T) {
 			t.Fatal("the replica receives nothing")
 		}
 	}
+	if err := source.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	got := next(ctx, b.reader)
+	waits := func(why string) {
+		t.Helper()
+		for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+			if err := b.reader.Status().LastError; err != nil && strings.Contains(err.Error(), why) {
+				return
+			}
+			select {
+			case err := <-got:
+				t.Fatalf("the reader went on with a replica that is behind: %v", err)
+			default:
+			}
+			if time.Since(begun) > time.Minute {
+				t.Fatalf("the last error is %v", b.reader.Status().LastError)
+			}
+		}
+	}
+	waits("its applier is stopped")
 	// The applier runs and stands still at a lock, as one does that has much to do.
 	locker, err := replica.DB(t, b.name).Conn(b.ctx)
 	if err != nil {
@@ -66,25 +89,7 @@ func TestAReplicaThatIsBehindIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	onServer(t, replica, "START REPLICA SQL_THREAD")
-	if err := source.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(b.ctx)
-	defer cancel()
-	got := next(ctx, b.reader)
-	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		if err := b.reader.Status().LastError; err != nil && strings.Contains(err.Error(), "has not executed transactions yet") {
-			break
-		}
-		select {
-		case err := <-got:
-			t.Fatalf("the reader went on with a replica that is behind: %v", err)
-		default:
-		}
-		if time.Since(begun) > time.Minute {
-			t.Fatalf("the last error is %v", b.reader.Status().LastError)
-		}
-	}
+	waits("has not executed transactions yet")
 	if _, err := locker.ExecContext(b.ctx, "UNLOCK TABLES"); err != nil {
 		t.Fatal(err)
 	}

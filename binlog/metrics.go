@@ -19,6 +19,7 @@ type metrics struct {
 	xaOldest       atomic.Int64 // µs since 1970 at which the oldest pending branch was prepared; 0 without one
 	gap            prometheus.Gauge
 	diverged       prometheus.Gauge
+	givenUp        *prometheus.CounterVec // policy
 	statementsSeen prometheus.Counter
 	unknownXA      prometheus.Counter
 }
@@ -34,6 +35,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		xaPending:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "outbox_relay_xa_pending", Help: "Prepared XA branches that wait for their end."}),
 		gap:            prometheus.NewGauge(prometheus.GaugeOpts{Name: "outbox_relay_gap_transactions", Help: "Transactions that the source had purged unread when it was compared last."}),
 		diverged:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "outbox_relay_diverged_transactions", Help: "Transactions read before that the source lacked when it was compared last."}),
+		givenUp:        prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_given_up_transactions_total", Help: "Transactions given up by on_divergence: continue (published, and lost by the source) or on_gap: skip (purged unread)."}, []string{"policy"}),
 		statementsSeen: prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_ignored_statement_writes_total", Help: "Statement-format changes that may touch a watched database and were passed by, by on_statement_write."}),
 		unknownXA:      prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_skipped_xa_commits_total", Help: "XA commits of branches never seen that were passed by, by on_unknown_xa."}),
 	}
@@ -45,7 +47,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return max(time.Since(time.UnixMicro(oldest)).Seconds(), 0)
 	})
 	if reg != nil {
-		reg.MustRegister(m.readBytes, m.transactions, m.ignored, m.connects, m.connected, m.spooled, m.xaPending, oldestAge, m.gap, m.diverged, m.statementsSeen, m.unknownXA)
+		reg.MustRegister(m.readBytes, m.transactions, m.ignored, m.connects, m.connected, m.spooled, m.xaPending, oldestAge, m.gap, m.diverged, m.givenUp, m.statementsSeen, m.unknownXA)
 	}
 	return m
 }
