@@ -271,6 +271,7 @@ func (e *settingError) Error() string { return e.what + " cannot be read: " + e.
 const (
 	codeHostBlocked     = 1129 // ER_HOST_IS_BLOCKED
 	codeHostNotAllowed  = 1130 // ER_HOST_NOT_PRIVILEGED
+	codeOfflineMode     = 3032 // ER_SERVER_OFFLINE_MODE
 	codePasswordExpired = 1862 // ER_MUST_CHANGE_PASSWORD_LOGIN
 	codeAccountLocked   = 3118 // ER_ACCOUNT_HAS_BEEN_LOCKED
 	codeTLSRequired     = 3159 // ER_SECURE_TRANSPORT_REQUIRED
@@ -327,6 +328,8 @@ func (e *ConnectError) refusal(my *mysql.MyError) string {
 		return fmt.Sprintf("MySQL at %s lets no user in from this host: %s; create the account for this host with CREATE USER", e.Address, redact.Text(my.Message, e.password, e.User))
 	case codeHostBlocked:
 		return fmt.Sprintf("MySQL at %s blocks this host after many failed connections; unblock it with TRUNCATE TABLE performance_schema.host_cache", e.Address)
+	case codeOfflineMode:
+		return fmt.Sprintf("MySQL at %s is in offline mode and lets only administrators in; run SET GLOBAL offline_mode = OFF when its work is done", e.Address)
 	case mysql.ER_CON_COUNT_ERROR:
 		return fmt.Sprintf("MySQL at %s has no connection left (max_connections); close some or raise the limit", e.Address)
 	}

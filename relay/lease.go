@@ -105,6 +105,7 @@ func (l *mysqlLease) set(f func()) {
 
 func (l *mysqlLease) Run(ctx context.Context) error {
 	login := l.tour.Next(ctx)
+	said := map[string]bool{} // what the log has since the lock was held last
 	for failures := 0; ; failures++ {
 		held, err := l.hold(ctx, login)
 		if ctx.Err() != nil {
@@ -118,11 +119,13 @@ func (l *mysqlLease) Run(ctx context.Context) error {
 			return verdict
 		}
 		if held {
+			clear(said)
 			failures = 0 // and again on the same server: the lock of another one would not keep a standby of the first from acting
 		} else {
 			login = l.tour.Next(ctx)
 		}
-		if held || failures == 0 {
+		if text := err.Error(); !said[text] && len(said) < 100 {
+			said[text] = true
 			l.log.Warn("activity lock lost or not reachable", "err", err)
 		}
 		d := min(100*time.Millisecond<<min(failures, 6), time.Second)

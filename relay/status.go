@@ -121,6 +121,9 @@ func (r *Relay) Status() Status {
 	}
 	now := time.Now()
 	src := s.sourceStatus()
+	if !src.Connected && !lease.Held && lease.Err != nil {
+		src.LastError = lease.Err // nothing is read without the lock, so this is why
+	}
 	st.Source = SourceStatus{Connected: src.Connected, Searching: src.Searching, Address: src.Address, Since: src.Since, LastError: Sentence(src.LastError)}
 	if src.Connected {
 		st.Source.ServerUUID = src.ServerUUID.String()

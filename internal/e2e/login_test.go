@@ -1,0 +1,70 @@
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"outbox-relay/internal/e2e"
+	"outbox-relay/internal/sandbox"
+	"outbox-relay/relay"
+	"outbox-relay/relay/relaytest"
+)
+
+// What keeps a relay out of its source for a while is said in words in the status, in why it is not ready and in the log, and heals without a restart.
+func TestWhatKeepsARelayOutOfItsSourceIsToldAndHeals(t *testing.T) {
+	t.Parallel()
+	m := sandbox.RunMySQL(t, sandbox.MySQLOptions{})
+	s := site(t, e2e.SiteOptions{MySQL: m, Label: "login"})
+	r := start(t, s, e2e.RelayOptions{})
+	waitActive(t, r)
+	do := func(statements ...string) {
+		t.Helper()
+		if err := m.Exec(testContext(t), statements...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	user := "'" + s.Database() + "'@'%'"
+	for _, c := range []struct{ words, begin, end string }{
+		{"the account is locked", "ALTER USER " + user + " ACCOUNT LOCK", "ALTER USER " + user + " ACCOUNT UNLOCK"},
+		{"refuses user", "ALTER USER " + user + " IDENTIFIED BY 'other'", "ALTER USER " + user + " IDENTIFIED BY 'relay'"},
+		{"no connection left", "SET GLOBAL max_connections = 1", "SET GLOBAL max_connections = 151"},
+		{"offline mode", "SET GLOBAL offline_mode = ON", "SET GLOBAL offline_mode = OFF"},
+	} {
+		do(c.begin)
+		killSessions(t, s)
+		waitStatus(t, r, "it says: "+c.words, func(st relay.Status) bool {
+			return st.Cause == relay.CauseSource && strings.Contains(st.Reason, c.words) && strings.Contains(st.Source.LastError, c.words)
+		})
+		do(c.end)
+		insert(t, s, e2e.Row{Kind: "order", Key: "healed"})
+		waitRelayed(t, s, r)
+		waitStatus(t, r, "it is ready", func(st relay.Status) bool { return st.Ready && st.LastError == "" })
+		if !strings.Contains(r.Log(), c.words) {
+			t.Errorf("the log does not say %q", c.words)
+		}
+	}
+	stop(t, r)
+	judge(t, s, relaytest.Options{})
+}
+
+// killSessions ends all sessions of the relay's account.
+func killSessions(t *testing.T, s *e2e.Site) {
+	t.Helper()
+	rows, err := s.DB.QueryContext(testContext(t), "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = ?", s.Database())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var ids []int
+	for rows.Next() {
+		var id int
+		if err := rows.Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		_, _ = s.DB.ExecContext(testContext(t), fmt.Sprint("KILL ", id)) // it may have ended
+	}
+}
