@@ -28,8 +28,17 @@ type Poison struct {
 // locate fills the GTID from the position.
 func (p *Poison) locate() {
 	if p.GTID == "" {
-		p.GTID, _, _ = strings.Cut(p.Position, "#")
+		p.GTID, _ = cutPosition(p.Position)
 	}
+}
+
+// cutPosition takes a position, `name#n`, apart. A name may hold a #: that of a table does.
+func cutPosition(position string) (name, row string) {
+	i := strings.LastIndexByte(position, '#')
+	if i < 0 {
+		return position, ""
+	}
+	return position[:i], position[i+1:]
 }
 
 func (p *Poison) Unwrap() error { return p.Err }

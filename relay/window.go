@@ -186,7 +186,7 @@ type knownPoison struct {
 
 // rowOf is the number of the row that a poison record comes from, 0 where its record does not tell.
 func rowOf(p *Poison) int {
-	_, text, _ := strings.Cut(p.Position, "#")
+	_, text := cutPosition(p.Position)
 	n, err := strconv.Atoi(text)
 	if err != nil {
 		return 0
