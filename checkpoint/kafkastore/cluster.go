@@ -3,7 +3,9 @@ package kafkastore
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -26,6 +28,25 @@ type cluster struct {
 	at     int // index of the address of any, or of the next to try
 	leader *conn.Link
 	place  place // that leader was found at
+	// learned are the addresses of the cluster's brokers. Those of the options may be gone for long.
+	learned atomic.Pointer[[]string]
+}
+
+// learn remembers the brokers of the cluster.
+func (c *cluster) learn(brokers []*sarama.Broker) {
+	var addrs []string
+	for _, b := range brokers {
+		addrs = append(addrs, b.Addr())
+	}
+	c.learned.Store(&addrs)
+}
+
+// others are the brokers of the cluster as far as they were learned. Any goroutine may call it.
+func (c *cluster) others() []string {
+	if p := c.learned.Load(); p != nil {
+		return *p
+	}
+	return nil
 }
 
 func (c *cluster) close() {
@@ -54,8 +75,9 @@ func (c *cluster) call(ctx context.Context, f func(*sarama.Broker) error) error 
 	if c.any == nil || c.any.Dead() {
 		c.leave()
 		var errs []error
-		for range c.o.Brokers {
-			l, err := c.dial(ctx, c.o.Brokers[c.at%len(c.o.Brokers)])
+		addrs := slices.Concat(c.o.Brokers, c.others())
+		for range addrs {
+			l, err := c.dial(ctx, addrs[c.at%len(addrs)])
 			if err == nil {
 				c.any = l
 				break

@@ -79,13 +79,17 @@ func Open(o Options) (*Store, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	id, err := txn.New(txn.Options{Conn: o.Conn, Brokers: o.Brokers, ID: o.Name, Timeout: o.TransactionTimeout, Logger: o.Logger})
+	life, end := context.WithCancel(context.Background())
+	s := &Store{o: o, end: end}
+	s.cluster = &cluster{o: &s.o, life: life}
+	var err error
+	s.id, err = txn.New(txn.Options{
+		Conn: o.Conn, Brokers: o.Brokers, Addresses: s.cluster.others, ID: o.Name, Timeout: o.TransactionTimeout, Logger: o.Logger,
+	})
 	if err != nil {
+		end()
 		return nil, &checkpoint.Error{Op: "opening checkpoint", Path: o.path(), Err: checkpoint.ErrInvalid, Detail: err.Error()}
 	}
-	life, end := context.WithCancel(context.Background())
-	s := &Store{o: o, id: id, end: end}
-	s.cluster = &cluster{o: &s.o, life: life}
 	return s, nil
 }
 

@@ -511,4 +511,42 @@ func TestTheLeaderDies(t *testing.T) {
 	if d := topics[o.Topic]; err != nil || d.ReplicationFactor != 3 || d.ConfigEntries["min.insync.replicas"] == nil || *d.ConfigEntries["min.insync.replicas"] != "2" {
 		t.Errorf("got %+v, %v", d, err)
 	}
+	theOnlyConfiguredBrokerDies(t, k)
+}
+
+// Of the brokers in the configuration one is enough to begin with: when it dies, and coordinated the id, the others of its cluster are asked.
+func theOnlyConfiguredBrokerDies(t *testing.T, k *sandbox.Kafka) {
+	t.Helper()
+	o := options(k, unique())
+	if err := open(t, o).Save(t.Context(), numbered(o.Name, 1)); err != nil {
+		t.Fatal(err)
+	}
+	conf := sarama.NewConfig()
+	conf.Version = sarama.V3_6_0_0
+	client, err := sarama.NewClient(k.Addrs(), conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	coordinator, err := client.TransactionCoordinator(o.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Brokers = []string{coordinator.Addr()}
+	s := open(t, o)
+	if _, err := s.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Broker(int(coordinator.ID())).Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(2 * time.Minute); ; {
+		err := s.Save(t.Context(), numbered(o.Name, 2))
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
 }

@@ -79,6 +79,7 @@ func (c *cluster) look(ctx context.Context) (place, error) {
 	if err != nil {
 		return place{}, fmt.Errorf("asking for metadata: %w", err)
 	}
+	c.learn(meta.Brokers)
 	if len(meta.Topics) != 1 || meta.Topics[0].Name != c.o.Topic {
 		return place{}, errors.New("asking for metadata: the answer does not name the topic")
 	}
