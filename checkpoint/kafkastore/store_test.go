@@ -374,7 +374,6 @@ func TestATopicThatIsDeletedIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	k := sandbox.SharedKafka(t)
 	o := options(k, unique())
-	o.Timeout = 500 * time.Millisecond
 	s := open(t, o)
 	for n := range uint64(2) {
 		if err := s.Save(t.Context(), numbered(o.Name, n)); err != nil {

@@ -56,6 +56,11 @@ func (p *Publisher) Stats() Stats {
 	if s.InFlightRecords > 0 {
 		s.OldestAge = p.txn.oldest(now)
 	}
+	if p.txn != nil {
+		if fault := p.txn.coordinator.Fault(); fault != nil {
+			s.LastError, s.LastErrorAt = fault, now
+		}
+	}
 	if p.parking != nil {
 		s.ParkedKeys = len(p.parking.keys)
 	}

@@ -603,3 +603,22 @@ func TestAStopLeavesNoTransactionOpen(t *testing.T) {
 		t.Errorf("%d records are committed", seen)
 	}
 }
+
+// While only the coordinator does not answer, the state tells so.
+func TestACoordinatorThatDoesNotAnswerIsNamed(t *testing.T) {
+	t.Parallel()
+	cluster, brokers := fake(t, kfake.SeedTopics(1, "t", "checkpoints"))
+	x := startTransactor(t, brokers, "checkpoints", "id", nil)
+	fault := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.AddPartitionsToTxn}, Err: kerr.CoordinatorNotAvailable, Count: -1})
+	x.publish("t", 0, 10)
+	x.p.Flush()
+	for deadline := time.Now().Add(time.Minute); !errors.Is(x.p.Stats().LastError, sarama.ErrConsumerCoordinatorNotAvailable); {
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v", x.p.Stats())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	fault.Remove()
+	x.cut()
+	x.commit()
+}

@@ -28,8 +28,6 @@ type Options struct {
 	// Timeout is how long a transaction may be open before the coordinator aborts it. Default one minute; brokers allow
 	// transaction.max.timeout.ms, 15 minutes unless changed.
 	Timeout time.Duration
-	// Failed, if not nil, is told each failed attempt that is tried again. It must not block.
-	Failed func(error)
 	// Logger is told the first of several failures in a row and their end. nil discards.
 	Logger *slog.Logger
 }
@@ -60,6 +58,7 @@ type Coordinator struct {
 	mu         sync.Mutex
 	producer   Producer
 	unanswered bool // an EndTxn of this epoch has no answer: it may arrive yet
+	fault      error
 }
 
 const (
@@ -90,9 +89,6 @@ func New(o Options) (*Coordinator, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Failed == nil {
-		o.Failed = func(error) {}
-	}
 	c := &Coordinator{o: o, busy: make(chan struct{}, 1), producer: noProducer}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c, nil
@@ -107,6 +103,19 @@ func (c *Coordinator) Producer() Producer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.producer
+}
+
+// Fault is why the last attempt of the call that is under way failed; nil if none did.
+func (c *Coordinator) Fault() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fault
+}
+
+func (c *Coordinator) setFault(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fault = err
 }
 
 // ID is the transactional.id.
@@ -248,7 +257,10 @@ func (c *Coordinator) do(ctx context.Context, op string, call func(*sarama.Broke
 	if err := c.lock(ctx); err != nil {
 		return c.ended(ctx, op, err)
 	}
-	defer func() { <-c.busy }()
+	defer func() {
+		c.setFault(nil)
+		<-c.busy
+	}()
 	for failures := 0; ; {
 		code, err := c.attempt(ctx, call)
 		if err == nil && code == sarama.ErrNoError {
@@ -278,7 +290,7 @@ func (c *Coordinator) do(ctx context.Context, op string, call func(*sarama.Broke
 				c.drop()
 			}
 			err = &Error{Op: op, ID: c.o.ID, Err: err}
-			c.o.Failed(err)
+			c.setFault(err)
 			if failures++; failures == 2 { // one is usual: a moved coordinator, an idle connection that was closed
 				c.o.Logger.Warn("transaction coordinator does not answer as it should, trying again", "op", op, "err", err)
 			}
