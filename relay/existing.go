@@ -80,7 +80,7 @@ func (s *session) overGap(ctx context.Context, c *checkpoint.Checkpoint) error {
 		s.Relay.gap = s.purged.Missing.Count()
 	}
 	s.log.Warn("the source has purged transactions that were not read: reading the rows that exist in all tables instead; rows that were deleted meanwhile are not published (source.on_gap: snapshot)",
-		"err", s.purged, "count", s.Relay.gap, "position", now.String())
+		"reason", s.purged.Detail, "count", s.Relay.gap, "position", now.String())
 	c.GTIDSet, c.Begun, c.Columns = now, nil, nil
 	c.Snapshot = checkpoint.NewSnapshot(s.o.Tables, time.Now())
 	s.purged = nil
