@@ -3,6 +3,7 @@ package binlog
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -74,6 +75,13 @@ func (m *columnMemory) history(name TableName) *columnHistory {
 		m.tables[name] = h
 	}
 	return h
+}
+
+// names are the tables of which something is remembered.
+func (m *columnMemory) names() []TableName {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.tables))
 }
 
 func (m *columnMemory) empty() bool {
@@ -149,7 +157,7 @@ func (h *columnHistory) startAt(p *gtid.Set) int {
 }
 
 // load takes over what stored gave, for the watched tables, at position p.
-func (m *columnMemory) load(raw json.RawMessage, watched []TableName, p *gtid.Set) error {
+func (m *columnMemory) load(raw json.RawMessage, watched *watched, p *gtid.Set) error {
 	if len(raw) == 0 {
 		return nil
 	}
@@ -159,7 +167,7 @@ func (m *columnMemory) load(raw json.RawMessage, watched []TableName, p *gtid.Se
 	}
 	for _, t := range in {
 		name := TableName{t.Schema, t.Table}
-		if len(t.Versions) == 0 || !slices.Contains(watched, name) {
+		if len(t.Versions) == 0 || !watched.names(name) {
 			continue
 		}
 		h := m.history(name)

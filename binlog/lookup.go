@@ -59,6 +59,16 @@ func (r *Reader) changedColumns(text []byte, whole bool) {
 			r.lookupDue = true
 		}
 	}
+	if len(r.watched.patterns) == 0 {
+		return
+	}
+	for _, name := range r.columns.names() {
+		t := r.watched.find([]byte(name.Schema), []byte(name.Name))
+		if t != nil && t.name == name && r.watched.isMatched(t) && (mayChange(text, whole, t.table) || mayDropSchema(text, t.schema)) {
+			r.columns.began(name, g)
+			t.body, t.columns = nil, nil
+		}
+	}
 }
 
 // harmless are the first words of statements that leave the columns of every table as they are, so that one that names an outbox table is

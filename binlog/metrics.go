@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"outbox-relay/internal/labels"
 )
 
 // metrics of one Reader. The registerer adds the label source.
@@ -12,6 +14,7 @@ type metrics struct {
 	readBytes      prometheus.Counter
 	transactions   prometheus.Counter
 	ignored        *prometheus.CounterVec // table, kind
+	tables         labels.Bounded
 	connects       prometheus.Counter
 	connected      prometheus.Gauge
 	spooled        prometheus.Gauge
@@ -26,6 +29,7 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
+		tables:         labels.Bounded{Limit: 1000},
 		readBytes:      prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_read_bytes_total", Help: "Bytes of binlog received from the source."}),
 		transactions:   prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_read_transactions_total", Help: "Transactions read from the source, foreign and empty ones included."}),
 		ignored:        prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_ignored_changes_total", Help: "Row events on an outbox table that publish nothing."}, []string{"table", "kind"}),

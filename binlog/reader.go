@@ -30,7 +30,7 @@ type Options struct {
 	// Primary reads only a server that takes writes (read_only=OFF), and leaves one that stops to; else any server is read.
 	Primary  bool
 	ServerID uint32      // 0: derived from Name
-	Tables   []TableName // watched tables; the rows of all others are skipped
+	Tables   []TableName // watched tables, or patterns of them (TableName.IsPattern); the rows of all others are skipped
 	Start    *gtid.Set   // what has been read and published already; the Reader keeps its own copy
 	// Columns is what an earlier Reader remembered of the watched tables' columns at Start (see Reader.Columns); nil for nothing.
 	Columns json.RawMessage
@@ -200,10 +200,10 @@ func newReader(o Options) (*Reader, error) {
 	if r.serverID == 0 {
 		r.serverID = serverID(o.Name)
 	}
-	if err := r.columns.load(o.Columns, o.Tables, o.Start); err != nil {
+	r.watched = newWatched(o.Tables)
+	if err := r.columns.load(o.Columns, &r.watched, o.Start); err != nil {
 		return nil, fmt.Errorf("binlog: %w", err)
 	}
-	r.watched = newWatched(o.Tables)
 	if o.Own != (TableName{}) {
 		r.own = newWatched([]TableName{o.Own})
 	}

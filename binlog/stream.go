@@ -219,19 +219,20 @@ func (r *Reader) tableMap(ev *raw) error {
 		return fmt.Errorf("%w: %w", errCorrupt, err)
 	}
 	m := tableMap{id: id}
+	var w *watchedTable
 	if r.own.find(schema, table) != nil {
-		r.group.own = true
+		r.group.own = true // also where a pattern stands for it
 	} else {
 		r.group.others = true
+		w = r.watched.find(schema, table)
 	}
-	w := r.watched.find(schema, table)
 	if w != nil && ev.Big != nil {
 		if body, err = readRest(body, ev.Big); err != nil {
 			return err
 		}
 	}
 	if w != nil {
-		if m.table, err = w.columnsOf(body); err != nil {
+		if m.table, err = w.columnsOf(body, r.watched.fold); err != nil {
 			return fmt.Errorf("%w: %w", errCorrupt, err)
 		}
 	}
@@ -298,10 +299,10 @@ func (r *Reader) keepRows(ev *raw, table *event.Table, bigHead []byte) error {
 	switch ev.Type {
 	case event.TypeWriteRows, event.TypeWriteRowsV1:
 	case event.TypeDeleteRows, event.TypeDeleteRowsV1:
-		r.metrics.ignored.WithLabelValues(table.Schema+"."+table.Name, "delete").Inc()
+		r.metrics.ignored.WithLabelValues(r.metrics.tables.Of(table.Schema+"."+table.Name), "delete").Inc()
 		return ev.skip()
 	default:
-		r.metrics.ignored.WithLabelValues(table.Schema+"."+table.Name, "update").Inc()
+		r.metrics.ignored.WithLabelValues(r.metrics.tables.Of(table.Schema+"."+table.Name), "update").Inc()
 		return ev.skip()
 	}
 	size := int64(len(ev.Body))

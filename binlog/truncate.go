@@ -23,7 +23,7 @@ func (r *Reader) countTruncate(q event.Query) {
 		name, _ = identifier(rest[1:])
 	}
 	if t := r.watched.find(schema, name); t != nil {
-		r.metrics.ignored.WithLabelValues(t.name.String(), "truncate").Inc()
+		r.metrics.ignored.WithLabelValues(r.metrics.tables.Of(t.name.String()), "truncate").Inc()
 	}
 }
 

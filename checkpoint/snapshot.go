@@ -68,15 +68,15 @@ func (s *Snapshot) With(tables []string) *Snapshot {
 	return &n
 }
 
-// Only drops the tables to be read that are not among the watched ones, and gives their names. s may be nil.
-func (s *Snapshot) Only(watched []string) (next *Snapshot, dropped []string) {
+// Only drops the tables to be read that are not watched, and gives their names. s may be nil.
+func (s *Snapshot) Only(watched func(table string) bool) (next *Snapshot, dropped []string) {
 	if !s.Reading() {
 		return s, nil
 	}
 	n := *s
 	n.Tables = nil
 	for _, t := range s.Tables {
-		if slices.Contains(watched, t.Table) {
+		if watched(t.Table) {
 			n.Tables = append(n.Tables, t)
 		} else {
 			dropped = append(dropped, t.Table)

@@ -12,7 +12,8 @@ type CloudEvents struct {
 	// the event in the value.
 	Mode string `yaml:"mode" oneof:"binary structured"`
 	ID   string `yaml:"id"`
-	// Source is the relay's name and the table where it is not given.
+	// Source is the relay's name and the table where it is not given; empty then
+	// for a pattern, with the relay's name in SourcePrefix.
 	Source string `yaml:"source"`
 	Type   string `yaml:"type"`
 	// Subject and DataSchema are left out where they are empty.

@@ -110,8 +110,6 @@ func TestFaults(t *testing.T) {
 
 		// Tables
 		{"no schema", "tables: [{table: outbox}]", nil, nil, []string{`tables[0].table: "outbox" lacks a schema (line 2) - write schema.table`}},
-		{"pattern", "tables: [{table: app.outbox_%}]", nil, nil,
-			[]string{"tables[0].table: patterns with % are not available yet (line 2) - list the tables; a name that holds % goes in backquotes"}},
 		{"two otherwise", "tables:\n  - {table: a.b, when: {x: 1}, otherwise: poison}\n  - {table: a.b, otherwise: ignore}", nil, nil,
 			[]string{"tables[1].otherwise: a.b already has otherwise: poison (line 4) - give it once"}},
 		{"time zone alone", "tables: [{table: a.b, time_zone: UTC}]", nil, nil,

@@ -63,7 +63,7 @@ func (c *Config) fillName() {
 		if t.Preset == PresetDebezium && t.Debezium.TopicPrefix == "" {
 			t.Debezium.TopicPrefix = c.Name
 		}
-		if t.Preset == PresetCloudEvents && t.CloudEvents.Source == "" {
+		if t.Preset == PresetCloudEvents && t.CloudEvents.Source == "" && !t.Table.IsPattern() {
 			t.CloudEvents.Source = eventSource(c.Name, t.Table)
 		}
 	}

@@ -7,13 +7,18 @@ import (
 	"unicode/utf8"
 )
 
-// TableName is a table with its schema, as MySQL spells them, unquoted.
+// TableName is a table with its schema, as MySQL spells them, unquoted. With a %
+// in one of them, which is any run of characters, it is a pattern and stands for
+// all tables that match; _ is itself.
 type TableName struct {
 	Schema, Table string
 }
 
+// IsPattern tells whether the name stands for all tables that match it.
+func (n TableName) IsPattern() bool { return strings.Contains(n.Schema+n.Table, "%") }
+
 // UnmarshalText parses schema.table. A part in backquotes may hold any
-// character, a backquote doubled; other parts may not hold dots, quotes, % or
+// character, a backquote doubled; other parts may not hold dots, quotes or
 // white space at their ends.
 func (n *TableName) UnmarshalText(text []byte) error {
 	schema, rest, err := namePart(string(text))
@@ -46,8 +51,6 @@ func namePart(s string) (name, rest string, err error) {
 		}
 		name, rest = s[:end], s[end:]
 		switch {
-		case strings.Contains(name, "%"):
-			err = &valueError{"patterns with % are not available yet", "list the tables; a name that holds % goes in backquotes"}
 		case strings.ContainsAny(name, "`\"'"):
 			err = &valueError{fmt.Sprintf("%q holds a quote", name), "put the whole part in backquotes, a backquote doubled"}
 		case strings.TrimSpace(name) != name:
@@ -88,7 +91,7 @@ func (n TableName) String() string { return quotePart(n.Schema) + "." + quotePar
 func (n TableName) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
 
 func quotePart(s string) string {
-	if s != "" && !strings.ContainsAny(s, ".`\"'%") && strings.TrimSpace(s) == s {
+	if s != "" && !strings.ContainsAny(s, ".`\"' \t") && strings.TrimSpace(s) == s {
 		return s
 	}
 	return "`" + strings.ReplaceAll(s, "`", "``") + "`"

@@ -82,9 +82,26 @@ func (s *session) overGap(ctx context.Context, c *checkpoint.Checkpoint) error {
 	s.log.Warn("the source has purged transactions that were not read: reading the rows that exist in all tables instead; rows that were deleted meanwhile are not published (source.on_gap: snapshot)",
 		"reason", s.purged.Detail, "count", s.Relay.gap, "position", now.String())
 	c.GTIDSet, c.Begun, c.Columns = now, nil, nil
-	c.Snapshot = checkpoint.NewSnapshot(s.o.Tables, time.Now())
+	c.Snapshot, err = s.newSnapshot(ctx, nil, s.o.Tables)
 	s.purged = nil
-	return nil
+	return err
+}
+
+// newSnapshot adds the tables that names stand for to the progress x, which may be nil. It stays as it is where there are none.
+func (s *session) newSnapshot(ctx context.Context, x *checkpoint.Snapshot, names []string) (*checkpoint.Snapshot, error) {
+	if s.o.TablesOf != nil {
+		var err error
+		if names, err = s.o.TablesOf(ctx, names); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return x, nil
+	case x == nil:
+		return checkpoint.NewSnapshot(names, time.Now()), nil
+	}
+	return x.With(names), nil
 }
 
 // overlap counts the rows that the source gives and the snapshot may have published before: those of transactions that were executed after the position at

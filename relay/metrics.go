@@ -6,10 +6,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"outbox-relay/internal/labels"
 )
 
 // metrics of a Relay. They live as long as the process; those of sources and sinks live as long as a session.
 type metrics struct {
+	tables       labels.Bounded         // values of the label table
 	rows         *prometheus.CounterVec // table
 	snapshotRows *prometheus.CounterVec // table
 	overlap      prometheus.Counter
@@ -25,6 +28,7 @@ type metrics struct {
 
 func newMetrics(r *Relay, reg prometheus.Registerer) *metrics {
 	m := &metrics{
+		tables:       labels.Bounded{Limit: 1000},
 		rows:         prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_rows_total", Help: "Inserted rows of outbox tables read from the source."}, []string{"table"}),
 		snapshotRows: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outbox_relay_snapshot_rows_total", Help: "Rows of outbox tables that existed and were read by a snapshot."}, []string{"table"}),
 		overlap:      prometheus.NewCounter(prometheus.CounterOpts{Name: "outbox_relay_snapshot_overlap_rows_total", Help: "Rows read from the binlog that a snapshot may have read too; at most that many."}),

@@ -265,10 +265,10 @@ func (p *pump) hand(work context.Context, of origin, rec *router.Record, seq uin
 func (p *pump) notRouted(of origin, outcome router.Outcome, err error) (*Poison, error) {
 	switch outcome {
 	case router.Ignored:
-		p.metrics.unmatched.WithLabelValues(p.row.Table.Schema + "." + p.row.Table.Name).Inc()
+		p.metrics.unmatched.WithLabelValues(p.metrics.tables.Of(p.row.Table.Schema + "." + p.row.Table.Name)).Inc()
 		return nil, nil
 	case router.Unmatched:
-		p.metrics.unmatched.WithLabelValues(p.row.Table.Schema + "." + p.row.Table.Name).Inc()
+		p.metrics.unmatched.WithLabelValues(p.metrics.tables.Of(p.row.Table.Schema + "." + p.row.Table.Name)).Inc()
 	}
 	var bad *router.Poison
 	if !errors.As(err, &bad) {
@@ -318,7 +318,7 @@ func (p *pump) bind(of origin, t *event.Table) error {
 		p.bindings[t] = b
 	}
 	p.last, p.binding = t, b
-	p.rowsCounter = p.metrics.rows.WithLabelValues(t.Schema + "." + t.Name)
+	p.rowsCounter = p.metrics.rows.WithLabelValues(p.metrics.tables.Of(t.Schema + "." + t.Name))
 	if of.step != nil {
 		p.rowsCounter = p.metrics.snapshotRows.WithLabelValues(t.Schema + "." + t.Name)
 	}

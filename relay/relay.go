@@ -120,6 +120,9 @@ type Options struct {
 	// from the present position, which Latest gives.
 	StartSnapshot, SnapshotGap bool
 	Latest                     func(ctx context.Context) (*gtid.Set, error)
+	// TablesOf gives the tables that names stand for now: a pattern among them stands for what the source has, and all others for themselves. It blocks until
+	// the source answers. nil leaves names as they are.
+	TablesOf func(ctx context.Context, names []string) ([]string, error)
 	// AddedTables judges tables that a checkpoint does not know, and gives those of which the rows that exist are read; an error refuses to run.
 	AddedTables func(ctx context.Context, added []string) (read []string, err error)
 	// OpenSnapshot opens the reader of rows that exist; position is that of the checkpoint. Required where one of the three above asks for it.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -126,14 +125,16 @@ func (s *session) load(ctx context.Context) error {
 		s.log.Info("no checkpoint: starting", "position", set.String())
 		c = &checkpoint.Checkpoint{Name: s.o.Name, GTIDSet: set}
 		if s.o.StartSnapshot {
-			c.Snapshot = checkpoint.NewSnapshot(s.o.Tables, time.Now())
+			if c.Snapshot, err = s.newSnapshot(ctx, nil, s.o.Tables); err != nil {
+				return err
+			}
 		}
 	case err != nil:
 		return err
 	default:
 		var added []string
 		for _, t := range s.o.Tables {
-			if !slices.Contains(c.Tables, t) {
+			if !router.Watches(c.Tables, t) {
 				added = append(added, t)
 			}
 		}
@@ -144,10 +145,9 @@ func (s *session) load(ctx context.Context) error {
 			}
 			if len(read) > 0 {
 				s.log.Info("tables are new: their rows are read before the relay goes on", "tables", strings.Join(read, ", "))
-				if c.Snapshot == nil {
-					c.Snapshot = checkpoint.NewSnapshot(nil, time.Now())
+				if c.Snapshot, err = s.newSnapshot(ctx, c.Snapshot, read); err != nil {
+					return err
 				}
-				c.Snapshot = c.Snapshot.With(read)
 			}
 		}
 	}
@@ -155,7 +155,7 @@ func (s *session) load(ctx context.Context) error {
 		return err
 	}
 	var dropped []string
-	if c.Snapshot, dropped = c.Snapshot.Only(s.o.Tables); len(dropped) > 0 {
+	if c.Snapshot, dropped = c.Snapshot.Only(func(table string) bool { return router.Watches(s.o.Tables, table) }); len(dropped) > 0 {
 		s.log.Warn("tables are not watched any more: their snapshot ends unfinished", "tables", strings.Join(dropped, ", "))
 	}
 	if s.begun, err = s.begunOf(c); err != nil {

@@ -68,7 +68,7 @@ const RowMetadataSQL = "SET PERSIST binlog_row_metadata = 'FULL';"
 // Errors: [ErrNotWatched]; [*NamesError] when t has no names; otherwise every [*ColumnError] and [*KindError] of the table's rules, joined.
 func (r *Router) Bind(t *event.Table) (*Binding, error) {
 	name := TableName{Schema: t.Schema, Name: t.Name}
-	rules := r.byName[name.key(r.foldCase)]
+	rules := r.of(name, t.FoldCase)
 	if rules == nil {
 		return nil, fmt.Errorf("table %s: %w", name, ErrNotWatched)
 	}

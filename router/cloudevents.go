@@ -21,6 +21,8 @@ type CloudEvents struct {
 	ID     string
 	Source string
 	Type   string
+	// SourcePrefix, behind which the name of the table stands, is the source where Source is empty.
+	SourcePrefix string
 	// Subject and DataSchema are left out where they are empty, or NULL or empty in a row.
 	Subject    string
 	DataSchema string
@@ -85,6 +87,10 @@ func (c *compiler) cloudEvents(in Rule, table TableName) *cloudEvents {
 	o := in.CloudEvents
 	if o == nil {
 		o = defaultCloudEvents(table)
+	} else if o.Source == "" && o.SourcePrefix != "" {
+		named := *o
+		named.Source = o.SourcePrefix + escaped(table.String())
+		o = &named
 	}
 	out := &cloudEvents{structured: c.choice("cloudevents.mode", o.Mode, "binary", "structured") == "structured", contentType: o.DataContentType, json: isJSONMedia(o.DataContentType)}
 	if err := attributeText([]byte(o.DataContentType)); err != nil && o.DataContentType != "" {

@@ -18,17 +18,17 @@ type Options struct {
 
 // Router makes records of rows. It is for one goroutine, together with its Bindings.
 type Router struct {
-	tables   []*tableRules
-	byName   map[TableName]*tableRules
+	rules    []rule
+	sources  []Rule                    // the configured ones, of which those with a pattern are compiled again for each table
+	byName   map[TableName]*tableRules // of tables that were bound
 	foldCase bool
 	topics   *interner
 	reserved map[string]string
 	names    *interner // header names from spread columns
 }
 
-// tableRules are the rules of one table.
+// tableRules are the rules of one table, in their order.
 type tableRules struct {
-	name   TableName
 	rules  []rule
 	ignore bool   // rows that no rule matches are no fault
 	policy string // for rows that no rule matches: what all rules agree on
@@ -38,6 +38,7 @@ const (
 	defaultMaxTopics = 4096
 	maxHeaderNames   = 1024
 	maxKeptName      = 256 // bytes; longer header names are not worth keeping
+	maxKeptTables    = 2000
 )
 
 // ErrNotWatched is the error of [Router.Bind] for a table that no rule names.
@@ -52,6 +53,7 @@ func New(o Options) (*Router, error) {
 	r := &Router{
 		byName:   make(map[TableName]*tableRules),
 		foldCase: o.FoldCase,
+		sources:  o.Rules,
 		topics:   newInterner(o.MaxTopics),
 		reserved: o.Reserved,
 		names:    newInterner(maxHeaderNames),
@@ -69,40 +71,61 @@ func New(o Options) (*Router, error) {
 		if compiled.table == (TableName{}) {
 			continue
 		}
-		t := r.add(compiled.table)
-		faults = append(faults, t.clashes(compiled)...)
-		t.rules = append(t.rules, compiled)
+		faults = append(faults, r.clashes(compiled)...)
+		r.rules = append(r.rules, compiled)
 	}
 	if len(faults) > 0 {
 		return nil, faults
 	}
-	for _, t := range r.tables {
-		t.settle()
-	}
 	return r, nil
 }
 
-func (r *Router) add(name TableName) *tableRules {
-	key := name.key(r.foldCase)
-	t := r.byName[key]
-	if t == nil {
-		t = &tableRules{name: name}
-		r.byName[key] = t
-		r.tables = append(r.tables, t)
+// of gives the rules of a table, nil where none names it. The server's own way to tell names apart counts, and foldCase.
+func (r *Router) of(name TableName, fold bool) *tableRules {
+	fold = fold || r.foldCase
+	key := name.key(fold)
+	if t, known := r.byName[key]; known {
+		return t
 	}
+	t := &tableRules{}
+	for _, one := range r.rules {
+		if !one.table.Covers(name, fold) {
+			continue
+		}
+		if one.event != nil && one.table.IsPattern() { // an event says which table it comes from
+			in := r.sources[one.index]
+			in.Table = name.String()
+			one, _ = compileRule(one.index, in) // without faults, as it was with the pattern
+		}
+		t.rules = append(t.rules, one)
+	}
+	if len(t.rules) == 0 {
+		return nil
+	}
+	t.settle()
+	if len(r.byName) >= maxKeptTables {
+		clear(r.byName)
+	}
+	r.byName[key] = t
 	return t
 }
 
 // clashes are the faults that a rule has beside the earlier rules of its table.
-func (t *tableRules) clashes(next rule) Faults {
+func (r *Router) clashes(next rule) Faults {
 	var faults Faults
-	for _, e := range t.rules {
-		if e.otherwise != "" && next.otherwise != "" && e.otherwise != next.otherwise {
+	var same []rule
+	for _, e := range r.rules {
+		if e.table.Covers(next.table, r.foldCase) {
+			same = append(same, e)
+		}
+	}
+	for _, e := range same {
+		if e.table.key(r.foldCase) == next.table.key(r.foldCase) && e.otherwise != "" && next.otherwise != "" && e.otherwise != next.otherwise {
 			faults = append(faults, Fault{next.index, "otherwise", "differs from that of " + ruleName(e.index) + ", which names the same table"})
 			break
 		}
 	}
-	if by, yes := unreachable(next, t.rules); yes {
+	if by, yes := unreachable(next, same); yes {
 		field := "table"
 		if len(next.when) > 0 {
 			field = "when"
@@ -115,19 +138,26 @@ func (t *tableRules) clashes(next rule) Faults {
 // settle decides what holds for the table as a whole.
 func (t *tableRules) settle() {
 	t.policy = t.rules[0].policy
+	poison := false // of rules that name the table in different ways, one may ignore such rows and another not
 	for _, r := range t.rules {
 		t.ignore = t.ignore || r.otherwise == "ignore"
+		poison = poison || r.otherwise == "poison"
 		if r.policy != t.policy {
 			t.policy = ""
 		}
 	}
+	t.ignore = t.ignore && !poison
 }
 
-// Tables lists the tables that the rules name, each once, in the order of the rules.
+// Tables lists the tables and patterns that the rules name, each once, in the order of the rules.
 func (r *Router) Tables() []TableName {
-	names := make([]TableName, len(r.tables))
-	for i, t := range r.tables {
-		names[i] = t.name
+	var names []TableName
+	seen := map[TableName]bool{}
+	for _, one := range r.rules {
+		if key := one.table.key(r.foldCase); !seen[key] {
+			seen[key] = true
+			names = append(names, one.table)
+		}
 	}
 	return names
 }

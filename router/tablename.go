@@ -3,11 +3,15 @@ package router
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"outbox-relay/binlog/wildcard"
 )
 
-// TableName names a table of the source server. Both parts are as the server writes them, without quotes.
+// TableName names a table of the source server, or as a pattern all those that match it: % in it, also in backquotes, is any run of characters, and _ is
+// itself. Both parts are as the server writes them, without quotes.
 type TableName struct {
 	Schema string
 	Name   string
@@ -16,7 +20,7 @@ type TableName struct {
 // maxIdentifier is the longest name of a schema or table in MySQL, in characters.
 const maxIdentifier = 64
 
-// ParseTableName reads `schema.table`. A part that holds a dot, a quote, a blank or a percent sign stands in backquotes, and a backquote
+// ParseTableName reads `schema.table`. A part that holds a dot, a quote or a blank stands in backquotes, and a backquote
 // inside is doubled: "`my.app`.`outbox events`". Errors name what is wrong, without the text itself.
 func ParseTableName(text string) (TableName, error) {
 	schema, rest, err := cutIdentifier(text)
@@ -88,8 +92,6 @@ func cutQuoted(text string) (name, rest string, err error) {
 func checkPlain(name string) error {
 	for _, c := range name {
 		switch {
-		case c == '%':
-			return errors.New("patterns with % are not available yet; a name that contains % stands in backquotes")
 		case needsQuotes(c):
 			return fmt.Errorf("a name that contains %q stands in backquotes", c)
 		}
@@ -98,7 +100,7 @@ func checkPlain(name string) error {
 }
 
 func needsQuotes(c rune) bool {
-	return c <= ' ' || c == 0x7f || strings.ContainsRune(".`'\"%", c)
+	return c <= ' ' || c == 0x7f || strings.ContainsRune(".`'\"", c)
 }
 
 // String gives the name as [ParseTableName] reads it, with backquotes only where they are needed.
@@ -119,4 +121,21 @@ func (t TableName) key(foldCase bool) TableName {
 		return t
 	}
 	return TableName{Schema: strings.ToLower(t.Schema), Name: strings.ToLower(t.Name)}
+}
+
+// IsPattern tells whether the name stands for all tables that match it.
+func (t TableName) IsPattern() bool { return wildcard.Is(t.Schema) || wildcard.Is(t.Name) }
+
+// Covers tells whether every table that other stands for is one of t's: other is a table that t matches, or a pattern that is nowhere wider.
+func (t TableName) Covers(other TableName, fold bool) bool {
+	return wildcard.Match(t.Schema, other.Schema, fold) && wildcard.Match(t.Name, other.Name, fold)
+}
+
+// Watches tells whether a table, or all that a pattern stands for, is among the tables and patterns of names, all as String gives them.
+func Watches(names []string, table string) bool {
+	t, err := ParseTableName(table)
+	return slices.ContainsFunc(names, func(name string) bool {
+		n, nerr := ParseTableName(name)
+		return name == table || err == nil && nerr == nil && n.Covers(t, false)
+	})
 }

@@ -23,14 +23,12 @@ func (u TopicUse) Matches(name string) bool { return u.matches.MatchString(name)
 // Topics lists the topics of the rules, in their order. Names that come from columns are not known before the rows are.
 func (r *Router) Topics() []TopicUse {
 	var out []TopicUse
-	for _, t := range r.tables {
-		for _, rule := range t.rules {
-			use := TopicUse{Rule: rule.index, Table: t.name, Topic: rule.fixed, Template: rule.topic.String(), matches: rule.topic.pattern()}
-			if rule.debezium != nil {
-				use.Template, use.matches = rule.debezium.Topic(), regexp.MustCompile(rule.debezium.TopicPattern())
-			}
-			out = append(out, use)
+	for _, rule := range r.rules {
+		use := TopicUse{Rule: rule.index, Table: rule.table, Topic: rule.fixed, Template: rule.topic.String(), matches: rule.topic.pattern()}
+		if rule.debezium != nil {
+			use.Template, use.matches = rule.debezium.Topic(), regexp.MustCompile(rule.debezium.TopicPattern())
 		}
+		out = append(out, use)
 	}
 	return out
 }

@@ -15,9 +15,17 @@ import (
 // Table says how a table is read.
 type Table struct {
 	Name    binlog.TableName
+	ID      string // its name in the progress; empty for that of Name
 	Where   string // a condition in SQL that rows have to meet; empty for all
 	OrderBy string // a column by which rows are read; empty for the key alone
 	Chunk   int    // rows that one statement reads at most; 0 means DefaultChunk
+}
+
+func (t *Table) id() string {
+	if t.ID == "" {
+		return t.Name.String()
+	}
+	return t.ID
 }
 
 // DefaultChunk is how many rows one statement reads at most.

@@ -95,7 +95,7 @@ func New(o Options) (*Reader, error) {
 		return nil, errors.New("snapshot: addresses, progress and position are required")
 	}
 	for _, t := range o.Progress.Tables {
-		if !slices.ContainsFunc(o.Tables, func(c Table) bool { return c.Name.String() == t.Table }) {
+		if !slices.ContainsFunc(o.Tables, func(c Table) bool { return c.id() == t.Table }) {
 			return nil, fmt.Errorf("snapshot: table %s is not configured", t.Table)
 		}
 	}
@@ -329,7 +329,7 @@ func (r *Reader) estimate(ctx context.Context) error {
 }
 
 func (r *Reader) configured(name string) *Table {
-	i := slices.IndexFunc(r.o.Tables, func(t Table) bool { return t.Name.String() == name })
+	i := slices.IndexFunc(r.o.Tables, func(t Table) bool { return t.id() == name })
 	return &r.o.Tables[i]
 }
 
@@ -403,7 +403,7 @@ func (r *Reader) announce(ctx context.Context, t *Table, p *plan) error {
 		return err
 	}
 	r.mu.Lock()
-	estimated := r.status.counted[t.Name.String()]
+	estimated := r.status.counted[t.id()]
 	r.mu.Unlock()
 	r.log.Info("snapshot of a table", "table", t.Name.String(), "key", strings.Join(p.names(), ", "), "rows_estimated", estimated)
 	if !ordered {

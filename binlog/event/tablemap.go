@@ -11,6 +11,8 @@ type Table struct {
 	Schema, Name string
 	Columns      []Column
 
+	// FoldCase says that the server does not tell upper from lower case in names of tables. Not from the TABLE_MAP: the reader sets it.
+	FoldCase bool
 	HasNames bool // binlog_row_metadata=FULL: names, members, keys and visibility are known
 	HasSigns bool // Column.Unsigned is known; false before MySQL 8.0.1, and true for tables without a numeric column
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -68,12 +69,15 @@ func (a *app) relayOptions(cfg *config.Config, f runFlags, log *slog.Logger, reg
 		Latest: func(ctx context.Context) (*gtid.Set, error) {
 			return positionAt(ctx, cfg, config.StartLatest, login, log)
 		},
+		TablesOf: func(ctx context.Context, names []string) ([]string, error) {
+			return tablesOf(ctx, cfg, login, log, names)
+		},
 		AddedTables: func(ctx context.Context, added []string) ([]string, error) {
 			return addedTables(ctx, cfg, login, added)
 		},
 		OpenSnapshot: func(progress *checkpoint.Snapshot, position *gtid.Set, beforeWait func()) (*snapshot.Reader, error) {
 			return snapshot.New(snapshot.Options{
-				Login: login, Addresses: cfg.Source.Addresses, Tables: snapshotTables(cfg, nil), Progress: progress, Position: position,
+				Login: login, Addresses: cfg.Source.Addresses, Tables: snapshotTables(cfg, namesIn(progress)), Progress: progress, Position: position,
 				Primary: cfg.Source.ReadFrom == config.ReadFromPrimary, ContinueDiverged: cfg.Source.OnDivergence == config.PolicyContinue, RowLimit: int64(cfg.Limits.Row), BeforeWait: beforeWait, Logger: log,
 			})
 		},
@@ -145,7 +149,7 @@ func rulesOf(cfg *config.Config) []router.Rule {
 			Partition: t.Partition, When: t.When, Otherwise: t.Otherwise, Tombstone: t.Tombstone, NullKey: t.NullKey, Poison: t.Poison.Policy,
 		}
 		if t.Preset == config.PresetCloudEvents {
-			r.CloudEvents = cloudEventsOf(t.CloudEvents)
+			r.CloudEvents = cloudEventsOf(t.CloudEvents, cfg.Name)
 		}
 		if t.Preset == config.PresetDebezium {
 			r.Debezium = debeziumOf(t.Debezium)
@@ -158,8 +162,8 @@ func rulesOf(cfg *config.Config) []router.Rule {
 	return rules
 }
 
-func cloudEventsOf(e config.CloudEvents) *router.CloudEvents {
-	out := &router.CloudEvents{Mode: e.Mode, ID: e.ID, Source: e.Source, Type: e.Type, Subject: e.Subject, DataSchema: e.DataSchema, DataContentType: e.DataContentType}
+func cloudEventsOf(e config.CloudEvents, name string) *router.CloudEvents {
+	out := &router.CloudEvents{Mode: e.Mode, ID: e.ID, Source: e.Source, SourcePrefix: "/" + url.PathEscape(name) + "/", Type: e.Type, Subject: e.Subject, DataSchema: e.DataSchema, DataContentType: e.DataContentType}
 	for _, x := range e.Extensions {
 		out.Extensions = append(out.Extensions, router.HeaderRule{Name: x.Name, Value: x.Value})
 	}
@@ -202,7 +206,7 @@ func firstPosition(ctx context.Context, cfg *config.Config, login binlog.Login, 
 	case "":
 		return nil, errNoStart(cfg)
 	case config.StartSnapshot:
-		if err := snapshotFaults(ctx, cfg, login, nil); err != nil {
+		if err := snapshotFaults(ctx, cfg, login, namesOf(cfg)); err != nil {
 			return nil, err
 		}
 		return positionAt(ctx, cfg, config.StartLatest, login, log)
@@ -217,35 +221,137 @@ func positionAt(ctx context.Context, cfg *config.Config, start string, login bin
 	})
 }
 
-// snapshotTables tell how the named tables are read, or all with nil: the first rule of each does.
+// snapshotTables tell how the named tables are read: the first rule that names each, or has a pattern for it, does.
 func snapshotTables(cfg *config.Config, names []string) (out []snapshot.Table) {
-	seen := map[config.TableName]bool{}
-	for _, t := range cfg.Tables {
-		if seen[t.Table] || names != nil && !slices.Contains(names, t.Table.String()) {
+	for _, name := range names {
+		n, err := router.ParseTableName(name)
+		if err != nil {
 			continue
 		}
-		seen[t.Table] = true
-		out = append(out, snapshot.Table{Name: binlog.TableName{Schema: t.Table.Schema, Name: t.Table.Table}, Where: t.Snapshot.Where, OrderBy: t.Snapshot.OrderBy, Chunk: t.Snapshot.Chunk})
+		one := snapshot.Table{Name: binlog.TableName{Schema: n.Schema, Name: n.Name}, ID: name}
+		for _, t := range cfg.Tables {
+			if (router.TableName{Schema: t.Table.Schema, Name: t.Table.Table}).Covers(n, true) {
+				one.Where, one.OrderBy, one.Chunk = t.Snapshot.Where, t.Snapshot.OrderBy, t.Snapshot.Chunk
+				break
+			}
+		}
+		out = append(out, one)
 	}
 	return out
 }
 
-// snapshotsOf are the tables of which the rows that exist may have to be read.
+// snapshotsOf are the tables and patterns of which the rows that exist may have to be read.
 func snapshotsOf(cfg *config.Config) []snapshot.Table {
 	if cfg.Source.Start == config.StartSnapshot || cfg.Source.OnGap == config.PolicySnapshot {
-		return snapshotTables(cfg, nil)
+		return snapshotTables(cfg, namesOf(cfg))
 	}
-	names := []string{}
+	var names []string
 	for _, t := range cfg.Tables {
 		if t.From == config.StartSnapshot {
-			names = append(names, t.Table.String())
+			names = append(names, nameOf(t.Table))
 		}
 	}
 	return snapshotTables(cfg, names)
 }
 
+// nameOf is a table as the relay and its checkpoint call it.
+func nameOf(t config.TableName) string {
+	return router.TableName{Schema: t.Schema, Name: t.Table}.String()
+}
+
+// namesIn are the tables of which a snapshot has rows to read or has read them.
+func namesIn(x *checkpoint.Snapshot) (names []string) {
+	for _, of := range [][]checkpoint.SnapshotTable{x.Tables, x.Done} {
+		for _, t := range of {
+			names = append(names, t.Table)
+		}
+	}
+	return names
+}
+
+// namesOf are the tables and patterns of the rules, each once.
+func namesOf(cfg *config.Config) (names []string) {
+	for _, t := range cfg.Tables {
+		if name := nameOf(t.Table); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// tablesOf gives the tables that names stand for now. It asks the source only where a pattern is among them, and until it answers.
+func tablesOf(ctx context.Context, cfg *config.Config, login binlog.Login, log *slog.Logger, names []string) ([]string, error) {
+	for said := false; ; said = true {
+		out, err := tablesNow(ctx, cfg, login, names)
+		if err == nil {
+			return out, nil
+		}
+		if !said {
+			log.Warn("the tables of a pattern cannot be asked for, trying again", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// tablesNow asks once. Each table comes once, in the order of the names.
+func tablesNow(ctx context.Context, cfg *config.Config, login binlog.Login, names []string) ([]string, error) {
+	var out []string
+	add := func(name string) {
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	for _, name := range names {
+		n, err := router.ParseTableName(name)
+		if err != nil || !n.IsPattern() {
+			add(name)
+			continue
+		}
+		found, err := matching(ctx, cfg, login, n)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range found {
+			add(router.TableName{Schema: t.Schema, Name: t.Name}.String())
+		}
+	}
+	return out, nil
+}
+
+// matching asks the first server that answers.
+func matching(ctx context.Context, cfg *config.Config, login binlog.Login, pattern router.TableName) (found []binlog.TableName, err error) {
+	for _, address := range cfg.Source.Addresses {
+		l := login
+		l.Address = address
+		found, err = func() ([]binlog.TableName, error) {
+			c, err := binlog.Dial(ctx, l)
+			if err != nil {
+				return nil, err
+			}
+			defer c.Close()
+			s, err := c.Server(address)
+			if err != nil {
+				return nil, err
+			}
+			return c.MatchingTables(ctx, readTimeout, binlog.TableName{Schema: pattern.Schema, Name: pattern.Name}, s.FoldCase)
+		}()
+		if err == nil {
+			return found, nil
+		}
+	}
+	return nil, err
+}
+
 // snapshotFaults looks at tables before the first row is read, where the source can be reached: what is wrong with them is a fault of the configuration.
 func snapshotFaults(ctx context.Context, cfg *config.Config, login binlog.Login, names []string) error {
+	names, err := tablesNow(ctx, cfg, login, names)
+	if err != nil {
+		return nil // what comes next waits for a server
+	}
 	for _, address := range cfg.Source.Addresses {
 		l := login
 		l.Address = address
@@ -305,7 +411,7 @@ func addedTables(ctx context.Context, cfg *config.Config, login binlog.Login, ad
 	for _, name := range added {
 		from := ""
 		for _, t := range cfg.Tables {
-			if t.Table.String() == name && from == "" {
+			if nameOf(t.Table) == name && from == "" {
 				from = t.From
 			}
 		}

@@ -26,7 +26,7 @@ type rule struct {
 
 // rules holds every package of the project. The first rule that fits counts.
 var rules = []rule{
-	{name: "binlog", imports: []string{"binlog/*", "internal/tlsfault", "internal/redact"}},
+	{name: "binlog", imports: []string{"binlog/*", "internal/tlsfault", "internal/redact", "internal/labels"}},
 	{name: "binlog/gtid", pure: true},
 	{name: "binlog/*", imports: []string{"binlog/*"}, pure: true},
 	{name: "router", imports: []string{"binlog", "binlog/*", "router/debezium"}, pure: true},
@@ -35,7 +35,7 @@ var rules = []rule{
 	{name: "checkpoint/kafkastore", imports: []string{"binlog/gtid", "checkpoint", "relay/kafka/conn", "relay/kafka/txn"}},
 	{name: "checkpoint/*", imports: []string{"binlog/gtid", "checkpoint", "internal/tlsfault", "internal/redact"}},
 	{name: "snapshot", imports: []string{"binlog", "binlog/*", "checkpoint"}},
-	{name: "relay", imports: []string{"binlog", "binlog/*", "router", "checkpoint", "snapshot"}},
+	{name: "relay", imports: []string{"binlog", "binlog/*", "router", "checkpoint", "snapshot", "internal/labels"}},
 	{name: "relay/kafka", imports: []string{"router", "relay/kafka/*"}},
 	{name: "relay/kafka/conn", imports: []string{"internal/tlsfault", "internal/redact"}},
 	{name: "relay/kafka/txn", imports: []string{"relay/kafka/conn"}},
@@ -51,6 +51,7 @@ var rules = []rule{
 	{name: "internal/sandbox"},
 	{name: "internal/tlsfault"},
 	{name: "internal/redact", pure: true},
+	{name: "internal/labels", pure: true},
 	{name: "internal/fakemysql", imports: []string{"binlog/*"}},
 	{name: "internal/*", imports: []string{"*"}},
 }

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -99,7 +98,7 @@ func (p *plan) newTables(s *section) {
 	}
 	for i, r := range p.Rules {
 		name, err := router.ParseTableName(r.Table)
-		if err == nil && !slices.Contains(p.stored.Tables, name.String()) && !said[name] {
+		if err == nil && !router.Watches(p.stored.Tables, name.String()) && !said[name] {
 			said[name] = true
 			s.add(Failed, "new table", "table %s is new to this relay, whose checkpoint already exists", name).
 				do(fmt.Sprintf("set from on tables[%d]: latest publishes what is inserted from the checkpoint on, snapshot the rows that exist first", i))

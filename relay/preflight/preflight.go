@@ -96,7 +96,7 @@ type plan struct {
 func (p *plan) schemas() map[string]bool {
 	out := map[string]bool{}
 	for _, r := range p.Rules {
-		if name, err := router.ParseTableName(r.Table); err == nil {
+		if name, err := router.ParseTableName(r.Table); err == nil && !(router.TableName{Schema: name.Schema}).IsPattern() {
 			out[name.Schema] = true
 		}
 	}

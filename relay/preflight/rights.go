@@ -28,10 +28,23 @@ func SourceGrants(tables []router.TableName) []Grant {
 		{"XA_RECOVER_ADMIN", "*.*", "to see prepared XA transactions at a first start; not needed where nobody uses XA"},
 	}
 	for _, t := range tables {
-		grants = append(grants, Grant{"SELECT", binlog.QuoteName(t.Schema) + "." + binlog.QuoteName(t.Name),
-			"to read the columns' names where the binlog does not tell them (binlog_row_metadata=MINIMAL), to compare them with the rules in check, and to read rows in a snapshot"})
+		grants = append(grants, tableGrant(t))
 	}
 	return grants
+}
+
+// tableGrant is the right to read a table. MySQL has no patterns of tables but of databases, in which _ is one too: for a pattern it is that to read all of
+// the databases.
+func tableGrant(t router.TableName) Grant {
+	on := binlog.QuoteName(t.Schema) + "." + binlog.QuoteName(t.Name)
+	if t.IsPattern() {
+		on = binlog.QuoteName(t.Schema) + ".*"
+	}
+	if (router.TableName{Schema: t.Schema}).IsPattern() {
+		on = binlog.QuoteName(strings.ReplaceAll(t.Schema, "_", `\_`)) + ".*"
+	}
+	return Grant{"SELECT", on,
+		"to read the columns' names where the binlog does not tell them (binlog_row_metadata=MINIMAL), to compare them with the rules in check, and to read rows in a snapshot"}
 }
 
 // CheckpointGrant is the right to keep checkpoints in a table of the schema. CREATE is for the first start, DELETE for checkpoint reset.

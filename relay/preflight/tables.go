@@ -21,8 +21,41 @@ func (q *source) tables(ctx context.Context) {
 		q.add(Unknown, "tables", "the rules cannot be compiled: %v", err)
 		return
 	}
+	seen := map[router.TableName]bool{}
 	for _, name := range rules.Tables() {
-		q.table(ctx, rules, name)
+		if name.IsPattern() {
+			q.pattern(ctx, rules, name, seen)
+		} else {
+			seen[name] = true
+			q.table(ctx, rules, name)
+		}
+	}
+}
+
+// pattern looks at the tables that a pattern stands for now and that no rule before has brought up.
+func (q *source) pattern(ctx context.Context, rules *router.Router, name router.TableName, seen map[router.TableName]bool) {
+	label := "tables " + name.String()
+	found, err := q.conn.MatchingTables(ctx, statementTimeout, binlog.TableName{Schema: name.Schema, Name: name.Name}, q.server.FoldCase)
+	if err != nil {
+		q.add(Unknown, label, "%v", err)
+		return
+	}
+	if len(found) == 0 {
+		q.add(Warning, label, "no table that user %q may see matches now; rows are taken as soon as one does", q.login.User).
+			do("correct the pattern, in which % is any run of characters and _ is itself, or let the user read the tables to check them", tableGrant(name).SQL(q.account))
+		return
+	}
+	const most = 20
+	names := make([]string, 0, len(found))
+	for _, t := range found {
+		names = append(names, router.TableName{Schema: t.Schema, Name: t.Name}.String())
+	}
+	q.add(OK, label, "%d match now: %s%s", len(found), strings.Join(names[:min(most, len(names))], ", "), map[bool]string{true: ", ..."}[len(names) > most])
+	for _, t := range found {
+		if one := (router.TableName{Schema: t.Schema, Name: t.Name}); !seen[one] {
+			seen[one] = true
+			q.table(ctx, rules, one)
+		}
 	}
 }
 
@@ -64,7 +97,22 @@ func (q *source) snapshot(ctx context.Context) {
 	if len(q.plan.Snapshot) == 0 {
 		return
 	}
-	found, err := snapshot.Check(ctx, q.login, q.plan.Snapshot)
+	var tables []snapshot.Table
+	for _, t := range q.plan.Snapshot {
+		if !t.Name.IsPattern() {
+			tables = append(tables, t)
+			continue
+		}
+		matching, err := q.conn.MatchingTables(ctx, statementTimeout, t.Name, q.server.FoldCase)
+		if err != nil {
+			q.add(Unknown, "snapshot of "+t.Name.String(), "%v", err)
+		}
+		for _, name := range matching {
+			t.Name, t.ID = name, ""
+			tables = append(tables, t)
+		}
+	}
+	found, err := snapshot.Check(ctx, q.login, tables)
 	if err != nil {
 		q.add(Unknown, "snapshot", "the tables cannot be looked at: %v", err)
 		return
