@@ -16,7 +16,9 @@ func TestForeignTransactionsAllocateNothing(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			source := &fakemysql.Source{Streams: [][]byte{stream}, Ended: cancel}
-			r, err := binlog.New(fakeOptions(source))
+			o := fakeOptions(source)
+			o.Tables = append(o.Tables, binlog.TableName{Schema: "%", Name: "outbox_%"}, binlog.TableName{Schema: fakeDatabase + "%", Name: "o%"})
+			r, err := binlog.New(o)
 			if err != nil {
 				t.Fatal(err)
 			}
