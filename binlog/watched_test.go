@@ -14,7 +14,7 @@ func TestTablesOfAPatternAreTaken(t *testing.T) {
 	t.Parallel()
 	s := newStream()
 	for i, name := range []string{"out_a", "f", "out_b", "out_a", "outx"} {
-		s.gtid(int64(i + 1)).query("BEGIN").tableMap(uint64(10+i), name).insert(uint64(10+i), uint64(i), "k", "{}").xid()
+		s.gtid(int64(i+1)).query("BEGIN").tableMap(uint64(10+i), name).insert(uint64(10+i), uint64(i), "k", "{}").xid()
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
