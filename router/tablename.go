@@ -91,8 +91,7 @@ func cutQuoted(text string) (name, rest string, err error) {
 
 func checkPlain(name string) error {
 	for _, c := range name {
-		switch {
-		case needsQuotes(c):
+		if needsQuotes(c) {
 			return fmt.Errorf("a name that contains %q stands in backquotes", c)
 		}
 	}
