@@ -15,6 +15,10 @@ type Begun struct {
 	// one, need not be read again. At least 1. The count holds for the watched
 	// tables of the checkpoint only.
 	Rows int `json:"rows"`
+	// CommitMicros is when it committed, in microseconds since 1970, 0 where
+	// that is not known: a server that has lost it may give its GTID to
+	// another transaction, of which nothing is done.
+	CommitMicros int64 `json:"commit_micros,omitempty"`
 }
 
 // Checkpoint is the progress of a relay as it is stored. A restart continues

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"log/slog"
 
 	"outbox-relay/binlog/gtid"
 	"outbox-relay/checkpoint"
@@ -32,6 +33,12 @@ func (r *Room) Begin(ctx context.Context, id gtid.Range) (seq uint64, err error)
 // Close closes it, and Acked acknowledges its record from another goroutine.
 func (r *Room) Close(seq uint64)    { r.pump.advanced(r.tracker.Close(seq)) }
 func (r *Room) Acked(seqs []uint64) { r.pump.acked(seqs) }
+
+// Done is how many rows of a transaction are done with under a checkpoint.
+func Done(b checkpoint.Begun, gtid string, commitMicros int64) int {
+	s := &session{Relay: &Relay{log: slog.New(slog.DiscardHandler)}, begun: []begun{{Begun: b}}}
+	return s.done([]byte(gtid), commitMicros)
+}
 
 // DeadLetter makes the dead letter of a record.
 var DeadLetter = deadLetter

@@ -154,7 +154,7 @@ func (p *pump) transaction(work context.Context, tx *binlog.Transaction) error {
 		return nil
 	}
 	seq := p.tracker.Begin(t)
-	done := p.done(tx.GTIDText)
+	done := p.done(tx.GTIDText, tx.CommitMicros)
 	of := origin{name: tx.GTIDText}
 	meta := router.Meta{Position: tx.GTIDText, CommitMicros: tx.CommitMicros}
 	for {
@@ -215,14 +215,14 @@ func (p *pump) publish(work context.Context, of origin, meta router.Meta, seq ui
 		defer w.mu.Unlock()
 		if err := p.hand(work, of, rec, seq, refused); err != nil {
 			if of.step == nil {
-				w.handed(of.name, p.row.Number) // a halt commits what is before this row
+				w.handed(of.name, meta.CommitMicros, p.row.Number) // a halt commits what is before this row
 			}
 			return err
 		}
 		if of.step != nil {
 			w.handedRow(of.step)
 		} else {
-			w.handed(of.name, p.row.Number+1)
+			w.handed(of.name, meta.CommitMicros, p.row.Number+1)
 		}
 		return nil
 	}

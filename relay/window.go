@@ -29,6 +29,7 @@ type windows struct {
 
 	mu   sync.Mutex
 	gtid string               // of the transaction under way, of which rows are handed over
+	at   int64                // its commit, in µs since 1970
 	rows int                  // 0 without one
 	base *checkpoint.Snapshot // instead, of rows that were selected: the progress before them, and the key of the last one
 	key  []byte
@@ -54,11 +55,11 @@ func newWindows(s *session, sink Transactional) *windows {
 func (w *windows) anything() bool { return w != nil && w.committed.Load() }
 
 // handed notes how many rows of a transaction are done with as far as the pump goes. mu is held.
-func (w *windows) handed(gtid []byte, rows int) {
+func (w *windows) handed(gtid []byte, commitMicros int64, rows int) {
 	if w.gtid != string(gtid) {
 		w.gtid = string(gtid)
 	}
-	w.rows = rows
+	w.at, w.rows = commitMicros, rows
 	w.seen++
 }
 
@@ -130,7 +131,7 @@ func (w *windows) cut() error {
 		c.Snapshot = w.base.At(w.key, int64(w.rows))
 	} else if w.rows > 0 {
 		under = w.gtid
-		c.Begun = append(c.Begun, checkpoint.Begun{GTID: w.gtid, Rows: w.rows})
+		c.Begun = append(c.Begun, checkpoint.Begun{GTID: w.gtid, Rows: w.rows, CommitMicros: w.at})
 	}
 	c.Begun = append(c.Begun, w.stillBegun(p.Set, under)...)
 	w.o.Points.hit(PointBeforeSave)
@@ -225,12 +226,18 @@ func (s *session) begunOf(c *checkpoint.Checkpoint) ([]begun, error) {
 	return out, nil
 }
 
-// done is how many rows of a transaction are done with.
-func (s *session) done(gtid []byte) int {
+// done is how many rows of a transaction are done with. A server that lost a transaction may give its GTID to another one, of which none is.
+func (s *session) done(gtid []byte, commitMicros int64) int {
 	for i := range s.begun {
-		if s.begun[i].GTID == string(gtid) {
-			return s.begun[i].Rows
+		b := &s.begun[i]
+		if b.GTID != string(gtid) {
+			continue
 		}
+		if b.CommitMicros != 0 && b.CommitMicros != commitMicros {
+			s.log.Warn("another transaction has the GTID of one that is published in part and that the source has lost; it is published whole", "gtid", b.GTID, "rows", b.Rows)
+			return 0
+		}
+		return b.Rows
 	}
 	return 0
 }

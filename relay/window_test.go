@@ -279,3 +279,18 @@ func TestAHaltWithoutARowStandsUnderExactlyOnce(t *testing.T) {
 		g.mustStop()
 	})
 }
+
+// A server that lost a transaction, as by a crash or a failover, gives its GTID to another one: rows of that are not skipped.
+func TestRowsAreDoneOfTheTransactionThatWasBegunOnly(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		begun int64
+		gtid  string
+		at    int64
+		want  int
+	}{{100, "a:1", 100, 7}, {100, "a:2", 100, 0}, {100, "a:1", 200, 0}, {0, "a:1", 200, 7}} {
+		if got := relay.Done(checkpoint.Begun{GTID: "a:1", Rows: 7, CommitMicros: c.begun}, c.gtid, c.at); got != c.want {
+			t.Errorf("%+v: %d rows are done", c, got)
+		}
+	}
+}
