@@ -289,3 +289,23 @@ func TestPluginsThatAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// Two names stand for one server, whose certificate has the second one alone. That name has two addresses, and the certificate is judged by the name.
+func TestTheNameOfTheCertificateIsFoundAmongSeveral(t *testing.T) {
+	t.Parallel()
+	ca := sandbox.NewAuthority(t, "ours")
+	own := ca.Issue(sandbox.CertificateOptions{Name: "mysql", Hosts: []string{"green.example"}})
+	m := sandbox.RunMySQL(t, sandbox.MySQLOptions{Certificate: &own, ClientCA: ca.CAFile()})
+	dns := &names{}
+	dns.set(map[string]string{"10.0.0.2:3306": m.Addr(), "10.0.0.3:3306": m.Addr()}, "10.0.0.1", "10.0.0.2")
+	b := newBench(t, m, func(o *binlog.Options) {
+		o.Addresses = []string{"blue.example:3306", "green.example:3306"}
+		o.Login.TLS = trusting(ca, nil)
+		dns.use(&o.Login)
+	})
+	b.exec("INSERT INTO o(aggregate_id) VALUES ('green')")
+	equal(t, b.rows(1), "1 green NULL")
+	if s := b.reader.Status(); s.Address != "green.example:3306 (10.0.0.2:3306)" {
+		t.Errorf("reads from %s", s.Address)
+	}
+}

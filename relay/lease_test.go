@@ -59,8 +59,14 @@ func TestAHolderWhoseConnectionEndsStopsAtOnce(t *testing.T) {
 // runLease runs a lease until the end of the test, and returns when it is held or another one was seen holding it.
 func runLease(t *testing.T, address, name string) relay.Lease {
 	t.Helper()
-	login := binlog.Login{User: "relay", Password: func(context.Context) (string, error) { return "relay", nil }, Program: "lease"}
-	l := relay.NewMySQLLease(relay.LeaseOptions{Name: name, Login: login, Addresses: []string{address}, Logger: slog.New(slog.DiscardHandler)})
+	return runLeaseOf(t, relay.LeaseOptions{Name: name, Addresses: []string{address}})
+}
+
+func runLeaseOf(t *testing.T, o relay.LeaseOptions) relay.Lease {
+	t.Helper()
+	o.Login = binlog.Login{User: "relay", Password: func(context.Context) (string, error) { return "relay", nil }, Program: "lease"}
+	o.Logger = slog.New(slog.DiscardHandler)
+	l := relay.NewMySQLLease(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }() // ended below
@@ -89,5 +95,36 @@ func waitLease(t *testing.T, l relay.Lease, ok func(relay.LeaseState) bool) rela
 		case <-timeout:
 			t.Fatalf("the lease stays at %+v", s)
 		}
+	}
+}
+
+// Only the server that takes writes keeps the lock, and it moves with that role.
+func TestTheLockOfReadersOfThePrimaryIsOnThePrimary(t *testing.T) {
+	t.Parallel()
+	blue, green := sandbox.RunMySQL(t, sandbox.MySQLOptions{}), sandbox.RunMySQL(t, sandbox.MySQLOptions{})
+	do := func(m *sandbox.MySQL, statement string) {
+		t.Helper()
+		if err := m.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(blue, "SET GLOBAL read_only = ON")
+	l := runLeaseOf(t, relay.LeaseOptions{Name: "primary", Addresses: []string{blue.Addr(), green.Addr()}, Primary: true})
+	on := func(m *sandbox.MySQL) bool {
+		var held bool
+		if err := m.DB(t, "").QueryRowContext(t.Context(), "SELECT IS_USED_LOCK('outbox-relay/primary') IS NOT NULL").Scan(&held); err != nil {
+			t.Fatal(err)
+		}
+		return held
+	}
+	if on(blue) || !on(green) {
+		t.Error("the lock is not on the server that takes writes")
+	}
+	do(green, "SET GLOBAL read_only = ON")
+	waitLease(t, l, func(s relay.LeaseState) bool { return !s.Held })
+	do(blue, "SET GLOBAL read_only = OFF")
+	waitLease(t, l, func(s relay.LeaseState) bool { return s.Held })
+	if !on(blue) || on(green) {
+		t.Error("the lock did not move with the role")
 	}
 }

@@ -68,7 +68,7 @@ func freeze(ctx context.Context, args []string) error {
 	if err := <-drills; err != nil {
 		return err
 	}
-	fmt.Print(out, far)
+	fmt.Print(out.String() + far.String())
 	for _, err := range []error{res.Err(), out.Err(), far.Err()} {
 		if err != nil {
 			return err
