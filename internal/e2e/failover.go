@@ -45,6 +45,7 @@ type promotion struct {
 	reported *gtid.Set // what the relay said that it gave up
 	// published are the transactions of messages whose rows the new primary lacks.
 	published *gtid.Set
+	back      bool          // the old primary came back as it was
 	took      time.Duration // from answers to the marker in Kafka
 }
 
@@ -70,6 +71,7 @@ type failoverRun struct {
 	writes     *sandbox.Proxy // the address that the order service knows
 	relay      *Relay
 	random     *rand.Rand
+	returns    *rand.Rand // decides whether an old primary comes back
 	primary    int
 	promotions []*promotion
 }
@@ -87,7 +89,7 @@ func Failover(ctx context.Context, o FailoverOptions) (*FailoverResult, error) {
 		o.Load = Load{Rate: 100, MaxRows: 4}
 	}
 	o.Load.Seed = o.Seed
-	r := &failoverRun{o: o, random: rand.New(rand.NewPCG(o.Seed, 5))}
+	r := &failoverRun{o: o, random: rand.New(rand.NewPCG(o.Seed, 5)), returns: rand.New(rand.NewPCG(o.Seed, 7))}
 	var err error
 	if r.writes, err = sandbox.NewProxy(o.Servers[0].Addr()); err != nil {
 		return nil, err
@@ -219,6 +221,11 @@ func (r *failoverRun) change(ctx context.Context, p *promotion) error {
 	if took := time.Since(p.answers); took > slowRecovery {
 		r.o.Progress(fmt.Sprintf("%.1f s until all was published and saved; the end of the relay's log:\n%s", took.Seconds(), r.relay.LogTail(12)))
 	}
+	if p.kind == crashLagging && r.returns.IntN(2) == 0 {
+		if err := r.comesBack(ctx, old, p); err != nil {
+			return fmt.Errorf("the old primary came back: %w", err)
+		}
+	}
 	if !planned {
 		if err := r.rebuild(ctx, old, r.primary); err != nil {
 			return err
@@ -320,6 +327,30 @@ func (r *failoverRun) rebuild(ctx context.Context, replica, of int) error {
 		return err
 	}
 	return m.Follow(ctx, donor)
+}
+
+// comesBack starts a killed primary as it was, with the transactions that the new one lacks, and lets it take writes, and cuts the relay off from the new
+// one. It must go on there: the old one lacks what was read since.
+func (r *failoverRun) comesBack(ctx context.Context, old int, p *promotion) error {
+	p.back = true
+	if err := r.o.Servers[old].Start(ctx); err != nil {
+		return err
+	}
+	var list string
+	err := r.site.DB.QueryRowContext(ctx, "SELECT COALESCE(GROUP_CONCAT(ID), '') FROM information_schema.PROCESSLIST WHERE USER = ?", r.site.Database()).Scan(&list)
+	if err != nil {
+		return err
+	}
+	for id := range strings.SplitSeq(list, ",") {
+		_, _ = r.site.DB.ExecContext(ctx, "KILL "+id) // it may have ended
+	}
+	if err := r.site.Insert(ctx, Row{Kind: "order", Key: p.marker + "-again"}); err != nil {
+		return err
+	}
+	if err := r.site.WaitRelayed(ctx, r.relay); err != nil {
+		return err
+	}
+	return r.o.Servers[old].Kill()
 }
 
 // logged are the transactions in the binlogs of a server that was killed.

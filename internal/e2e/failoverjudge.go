@@ -24,7 +24,7 @@ type FailoverResult struct {
 	Connects int               // "source connected" in the log
 	StopCode int
 	// Kinds are how many promotions there were of each kind.
-	Planned, Crashed, WithLoss, Late int
+	Planned, Crashed, WithLoss, Late, Back int
 	// Lost counts transactions that the old primaries had and the new ones lacked, Published those of them that had been published, Reported what
 	// the relay said that it gave up.
 	Lost, Published, Reported int
@@ -173,6 +173,9 @@ func (r *FailoverResult) count(n int, p *promotion) {
 			r.WithLoss++
 		}
 	}
+	if p.back {
+		r.Back++
+	}
 	r.Lost += int(p.lost.Count())
 	r.Published += int(p.published.Count())
 	r.Reported += int(p.reported.Count())
@@ -222,7 +225,7 @@ func (r *FailoverResult) String() string {
 		{"source.read_from", r.ReadFrom},
 		{"seed", fmt.Sprint(r.Seed)},
 		{"promotions, planned", fmt.Sprint(r.Planned)},
-		{"promotions after kill -9 of the primary", fmt.Sprintf("%d, %d of them with a loss, %d to a replica that had not applied all", r.Crashed, r.WithLoss, r.Late)},
+		{"promotions after kill -9 of the primary", fmt.Sprintf("%d, %d of them with a loss, %d to a replica that had not applied all, %d whose old primary came back as it was", r.Crashed, r.WithLoss, r.Late, r.Back)},
 		{"committed transactions", fmt.Sprintf("%d in %.0f s, %d rolled back, %d of unknown end", r.Load.Transactions, r.Load.Elapsed.Seconds(), r.Load.RolledBack, r.Load.Unknown)},
 		{"rows on the last primary", fmt.Sprintf("%d of %d keys", r.Report.Committed, r.Report.Keys)},
 		{"received", fmt.Sprintf("%d of these", r.Report.Received)},
