@@ -137,6 +137,7 @@ type shownLetter struct {
 	Position  string    `json:"position"`
 	Size      int64     `json:"size"`
 	ValueKept bool      `json:"value_kept"`
+	Relay     string    `json:"relay,omitempty"` // which published it, by its header dead-letter-relay
 }
 
 func (a *app) listLetters(ctx context.Context, cfg *config.Config, l *kafka.Letters, topic string, all, asJSON bool) error {
@@ -154,7 +155,7 @@ func (a *app) listLetters(ctx context.Context, cfg *config.Config, l *kafka.Lett
 		if n++; n == 1 && !asJSON {
 			fmt.Fprintln(w, "PLACE\tTIME\tREASON\tTABLE\tID\tKEY\tTOPIC\tSIZE\tPOSITION\t")
 		}
-		s := shownLetter{x.Partition, x.Offset, x.Time.UTC(), x.Done, d.Reason, d.Error, d.Topic, d.Table, d.ID, string(x.Record.Key), d.Position, d.Size, x.Record.Value != nil}
+		s := shownLetter{x.Partition, x.Offset, x.Time.UTC(), x.Done, d.Reason, d.Error, d.Topic, d.Table, d.ID, string(x.Record.Key), d.Position, d.Size, x.Record.Value != nil, d.Relay}
 		if asJSON {
 			return writeLine(out, s)
 		}

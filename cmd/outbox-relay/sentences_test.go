@@ -84,7 +84,7 @@ func TestSentencesWithoutAServer(t *testing.T) {
 		{name: "unknown host", sets: []string{"source.address=no-such-host.invalid:3306"}, code: 1,
 			want: []string{`MySQL host "no-such-host.invalid" cannot be found`, "; check source.address"}},
 		{name: "no start position", sets: []string{"source.start="}, code: 78,
-			want: []string{"there is no checkpoint at ", "relay.checkpoint and source.start is not set; set it to latest, earliest or a GTID set"}},
+			want: []string{"there is no checkpoint at ", "relay.checkpoint and source.start is not set; set it to latest, earliest, snapshot or a GTID set"}},
 		{name: "port in use", sets: []string{"http.address=" + taken.Addr().String()}, code: 1,
 			want: []string{"http.address " + taken.Addr().String() + " is in use by another program; stop it or set http.address to a free port"}},
 		{name: "no folder for the checkpoint", sets: []string{"checkpoint.path=/no/such/folder/c"}, code: 1,

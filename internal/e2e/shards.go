@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -135,6 +136,21 @@ func (s *Shards) Start(ctx context.Context, o RelayOptions) (*Relay, error) {
 	}
 	s.relays = append(s.relays, r)
 	return r, nil
+}
+
+// Command runs a subcommand with the configuration of the last relay, and gives its exit code and what it printed.
+func (s *Shards) Command(ctx context.Context, args ...string) (code int, out string, err error) {
+	binary, err := s.o.Builder.Binary(ctx, Build{})
+	if err != nil {
+		return 0, "", err
+	}
+	c := exec.CommandContext(ctx, binary, append(args, "--config", filepath.Join(s.Dir, fmt.Sprintf("relay-%d.yaml", len(s.relays))))...)
+	text, err := c.CombinedOutput()
+	var ended *exec.ExitError
+	if errors.As(err, &ended) {
+		err = nil
+	}
+	return c.ProcessState.ExitCode(), string(text), err
 }
 
 // WaitRelayed returns once the checkpoints of all sources contain what their servers have executed by now.

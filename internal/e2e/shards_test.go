@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -129,4 +130,57 @@ func TestOnHaltExitEndsTheProcessOfSeveralSources(t *testing.T) {
 	if log := r.Log(); !strings.Contains(log, `msg="checkpoint saved" source=shards-shard2`) {
 		t.Errorf("the other one did not save at its end:\n%s", log)
 	}
+}
+
+// The commands are about all sources or, with --source, about one.
+func TestCommandsOfSeveralSources(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	s := newShards(t, 2, "")
+	set := []string{"--set", "http.address=" + address}
+	r, err := s.Start(testContext(t), e2e.RelayOptions{Args: set})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitOverview(t, r, "both are ready", func(v relay.Overview) bool { return v.Ready && len(v.Sources) == 2 })
+	write(t, s.Shard(0), 1)
+	run := func(want int, texts []string, args ...string) {
+		t.Helper()
+		code, out, err := s.Command(testContext(t), append(args, set...)...)
+		if err != nil || code != want {
+			t.Errorf("%s ends with code %d, want %d: %v\n%s", args, code, want, err, out)
+		}
+		for _, text := range texts {
+			name, lacks := strings.CutPrefix(text, "!")
+			if strings.Contains(out, name) == lacks {
+				t.Errorf("%s: %q in\n%s", args, text, out)
+			}
+		}
+	}
+	run(0, []string{"shards-shard1 (", "shards-shard2 ("}, "status")
+	run(0, []string{"!shards-shard1 (", "shards-shard2 ("}, "status", "--source", "shard2")
+	run(64, []string{"none of this configuration, which has shards-shard1, shards-shard2"}, "status", "--source", "shard3")
+	run(0, []string{`"name": "shards"`, `"sources": [`}, "status", "--json")
+	run(0, []string{"shards-shard2: paused", "!shard1"}, "pause", "--source", "shard2")
+	run(1, []string{"no: paused since"}, "status")
+	run(0, nil, "status", "--source", "shards-shard1")
+	run(0, []string{"shards-shard1.checkpoint", "shards-shard2.checkpoint", "outbox-relay resume"}, "checkpoint", "show")
+	run(0, []string{"!shards-shard1"}, "checkpoint", "show", "--source", "shard2", "--json")
+	run(64, []string{"the configuration has 2 sources: choose one with --source"}, "checkpoint", "reset")
+	run(1, []string{`a relay called "shards-shard1" runs`}, "checkpoint", "reset", "--source", "shard1")
+	run(0, []string{"shards-shard1: publishing goes on", "shards-shard2: publishing goes on"}, "resume")
+	run(0, []string{"shards-shard1\n", "shards-shard2\n", s.Shard(0).Addr(), s.Shard(1).Addr()}, "check")
+	run(0, []string{`"name": "shards-shard2"`, "!" + s.Shard(0).Addr()}, "check", "--source", "shard2", "--json")
+	run(1, []string{"shards-shard1\n", "shards-shard2\n", "does not exist"}, "dead-letter", "list") // nothing was ever poison
+	if code, _, err := r.Stop(testContext(t)); err != nil || code != 0 {
+		t.Errorf("stopped with code %d: %v", code, err)
+	}
+	run(1, []string{"no relay runs at http.address"}, "pause")
+	run(0, []string{"is removed"}, "checkpoint", "reset", "--source", "shard1")
+	run(0, []string{"name: shard1", "name: shard2"}, "config", "print")
 }
