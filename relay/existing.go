@@ -41,6 +41,7 @@ func (p *pump) existing(stretch, work context.Context) error {
 func (p *pump) selected(work context.Context, step *snapshot.Step) error {
 	now := time.Now().UnixMicro()
 	seq := p.tracker.BeginRows(now)
+	var done []byte // the key of the last row that was handed over
 	for {
 		ok, err := step.NextRow(&p.row)
 		if err != nil {
@@ -54,17 +55,26 @@ func (p *pump) selected(work context.Context, step *snapshot.Step) error {
 			return &HaltError{Poison: p.known.poison}
 		}
 		if err := p.publish(work, of, router.Meta{Position: of.name, CommitMicros: now}, seq); err != nil {
+			if isHalt(err) && done != nil { // what is before the row counts, unless the tracker has it as outstanding
+				p.read(seq, step.Base().At(done, int64(step.Rows()-1)))
+			}
 			return err
 		}
+		done = append(done[:0], step.Key()...)
 	}
+	p.o.Points.hit(PointStep)
+	p.read(seq, step.Progress())
+	return nil
+}
+
+// read closes rows that were handed over.
+func (p *pump) read(seq uint64, progress *checkpoint.Snapshot) {
 	if w := p.windows; w != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.rows, w.base = 0, nil
 	}
-	p.o.Points.hit(PointStep)
-	p.advanced(p.tracker.Read(seq, step.Progress()))
-	return nil
+	p.advanced(p.tracker.Read(seq, progress))
 }
 
 // overGap makes the checkpoint one that begins with a snapshot of all tables from the present position, if what it would go on with is purged.

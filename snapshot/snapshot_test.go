@@ -32,7 +32,11 @@ type bench struct {
 
 func newBench(t *testing.T, statements ...string) *bench {
 	t.Helper()
-	m := sandbox.SharedMySQL(t)
+	return newBenchOn(t, sandbox.SharedMySQL(t), statements...)
+}
+
+func newBenchOn(t *testing.T, m *sandbox.MySQL, statements ...string) *bench {
+	t.Helper()
 	b := &bench{t: t, m: m, database: fmt.Sprintf("snap_%x", time.Now().UnixNano())}
 	var cancel context.CancelFunc
 	b.ctx, cancel = context.WithTimeout(context.Background(), 2*time.Minute)
@@ -309,7 +313,8 @@ func TestATableWithoutKeyIsRefusedWithWhatToDo(t *testing.T) {
 // Nothing uncommitted is read, whatever the server's isolation level is.
 func TestUncommittedRowsAreNotRead(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (3)")
+	m := sandbox.RunMySQL(t, sandbox.MySQLOptions{Args: []string{"--transaction-isolation=READ-UNCOMMITTED"}})
+	b := newBenchOn(t, m, "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (3)")
 	tx, err := b.db.BeginTx(b.ctx, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -219,3 +219,64 @@ func forget(t *testing.T, s *e2e.Site, table string) {
 		t.Fatal(err)
 	}
 }
+
+// A pause amid a snapshot closes the connection, and the snapshot goes on behind the last row; a restart meanwhile changes nothing.
+func TestAPauseAmidASnapshot(t *testing.T) {
+	t.Parallel()
+	s := site(t, e2e.SiteOptions{SaveInterval: 100 * time.Millisecond})
+	fill(t, s, 60_000)
+	s.First = "snapshot"
+	r := start(t, s, e2e.RelayOptions{})
+	waitStatus(t, r, "rows are read", func(st relay.Status) bool { return st.Snapshot != nil && st.Snapshot.Rows > 0 })
+	control(t, r, "/pause")
+	waitPaused(t, r)
+	st, err := r.Status(testContext(t))
+	if err != nil || st.Snapshot == nil {
+		t.Skip("the snapshot was faster than the pause")
+	}
+	r.Kill()
+	r = start(t, s, e2e.RelayOptions{})
+	waitPaused(t, r)
+	control(t, r, "/resume")
+	waitRead(t, r)
+	waitMarked(t, s, r)
+	judgeSnapshot(t, s, 1)
+	stop(t, r)
+}
+
+// A row that can never be published halts the snapshot before it and is named; all before it is saved, and with a policy the snapshot goes on behind it.
+func TestAPoisonRowAmidASnapshot(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]e2e.SiteOptions{"at least once": {}, "exactly once": {ExactlyOnce: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := site(t, o)
+			fill(t, s, 3000)
+			if _, err := s.DB.ExecContext(testContext(t), "UPDATE orders_outbox SET aggregate_type = 'no topic' WHERE id IN (500, 1500)"); err != nil {
+				t.Fatal(err)
+			}
+			s.First = "snapshot"
+			r := start(t, s, e2e.RelayOptions{})
+			waitStatus(t, r, "the relay stands still with nothing in flight", func(st relay.Status) bool {
+				return st.HaltReason == "poison" && st.Sink.InFlightRecords == 0 && st.Sink.InFlightTransactions == 0
+			})
+			st, err := r.Status(testContext(t))
+			if err != nil || !strings.Contains(st.Halted, "halted, reading the rows that exist: row 500 of ") || !strings.Contains(st.Halted, "snapshot.where") {
+				t.Errorf("halted with %q, %v", st.Halted, err)
+			}
+			stop(t, r)
+			c, err := r.Checkpoint()
+			if err != nil || !c.Snapshot.Reading() || string(c.Snapshot.Tables[0].After) != `["499"]` {
+				t.Errorf("the checkpoint is %+v, %v", c.Snapshot, err)
+			}
+			r = start(t, s, e2e.RelayOptions{Args: []string{"--set", "poison.policy=skip"}})
+			waitRead(t, r)
+			if _, err := s.DB.ExecContext(testContext(t), "DELETE FROM orders_outbox WHERE aggregate_type = 'no topic'"); err != nil {
+				t.Fatal(err)
+			}
+			waitMarked(t, s, r)
+			judgeSnapshot(t, s, 1)
+			stop(t, r)
+		})
+	}
+}
