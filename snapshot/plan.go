@@ -19,6 +19,9 @@ type Table struct {
 	Where   string // a condition in SQL that rows have to meet; empty for all
 	OrderBy string // a column by which rows are read; empty for the key alone
 	Chunk   int    // rows that one statement reads at most; 0 means DefaultChunk
+	// JSONTypes asks for the types of values within JSON whose text does not tell them. It costs a statement for each row with one that may be of
+	// another type; see jsonb.Unsure.
+	JSONTypes bool
 }
 
 func (t *Table) id() string {

@@ -61,6 +61,7 @@ type Reader struct {
 
 	at        *checkpoint.Snapshot // what the steps so far come to
 	conn      *binlog.Conn
+	ask       *binlog.Conn  // for questions amid a chunk; nil before the first one
 	failures  int           // in a row
 	silent    int           // of them, those of a server that did not answer
 	refused   int           // lasting ones in a row, of every address in turn
@@ -338,9 +339,11 @@ func (r *Reader) disconnect(err error) {
 		r.chunk.watch.Stop()
 		r.chunk = nil
 	}
-	if r.conn != nil {
-		r.conn.Close()
-		r.conn = nil
+	for _, c := range []**binlog.Conn{&r.conn, &r.ask} {
+		if *c != nil {
+			(*c).Close()
+			*c = nil
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -74,7 +75,12 @@ func (s *Step) NextRow(row *binlog.Row) (bool, error) {
 			c.err = err
 		case ok:
 			c.rows++
-			return true, s.take(row)
+			err := s.take(row)
+			var lasting *binlog.SourceError
+			if err == nil || errors.As(err, &lasting) {
+				return err == nil, err
+			}
+			c.err = err
 		default:
 			c.over = true
 		}
@@ -162,7 +168,10 @@ func (s *Step) take(row *binlog.Row) error {
 		c.cells[i] = event.Cell{State: event.CellNull}
 		if c.texts[i] != nil {
 			from := len(c.image)
-			image, err := value.AppendImage(c.image, col, c.texts[i])
+			image, err := r.appendImage(c.image, i)
+			if err != nil && !errors.Is(err, value.ErrMalformed) && !errors.As(err, new(*value.UnsupportedError)) {
+				return err
+			}
 			if err != nil {
 				return &binlog.SourceError{Reason: binlog.ReasonSnapshot, Err: err, Detail: fmt.Sprintf("a row of %s.%s cannot be read", t.Schema, t.Name), Hint: "report it with the definition of the table"}
 			}

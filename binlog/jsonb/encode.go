@@ -1,10 +1,13 @@
 package jsonb
 
 import (
+	"bytes"
+	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -15,8 +18,24 @@ import (
 //
 // The text does not tell everything: a number with a point is a double where one prints like this, else a DECIMAL, and opaque values (dates, times,
 // bytes) are strings. Containers have the large layout, whatever their size. On an error dst comes back as it was.
-func Encode(dst, text []byte) ([]byte, error) {
-	e := encoder{text: text, out: dst}
+func Encode(dst, text []byte) ([]byte, error) { return EncodeAs(dst, text, nil) }
+
+// Unsure gives the paths, as JSON_EXTRACT takes them, of the values that would have another text in AppendDebezium if they were of another type than Encode
+// takes them for.
+func Unsure(text []byte) ([]string, error) {
+	e := encoder{text: text, collect: true, path: []byte("$")}
+	_, err := e.document(nil)
+	return e.paths, err
+}
+
+// EncodeAs is Encode with the types of the values that Unsure names, in that order, as JSON_TYPE gives them.
+func EncodeAs(dst, text []byte, types []string) ([]byte, error) {
+	e := encoder{text: text, types: types}
+	return e.document(dst)
+}
+
+func (e *encoder) document(dst []byte) ([]byte, error) {
+	e.out = dst
 	if err := e.count(); err != nil {
 		return dst, err
 	}
@@ -27,7 +46,7 @@ func Encode(dst, text []byte) ([]byte, error) {
 		return dst, err
 	}
 	e.out[at] = typ
-	if e.space(); e.at != len(text) {
+	if e.space(); e.at != len(e.text) {
 		return dst, e.wrong()
 	}
 	return e.out, nil
@@ -39,6 +58,25 @@ type encoder struct {
 	out    []byte
 	counts []uint32 // of the containers, in the order of their opening brackets
 	next   int      // the next of counts
+
+	collect bool // paths are wanted
+	path    []byte
+	paths   []string
+	types   []string // of what is not sure and still to come
+}
+
+// typed gives the type of a value that is not sure; empty for that of its text.
+func (e *encoder) typed() string {
+	if e.collect {
+		e.paths = append(e.paths, string(e.path))
+		return ""
+	}
+	if len(e.types) == 0 {
+		return ""
+	}
+	t := e.types[0]
+	e.types = e.types[1:]
+	return t
 }
 
 func (e *encoder) wrong() error {
@@ -117,6 +155,14 @@ func (e *encoder) value(depth int) (byte, error) {
 		from := len(e.out)
 		if err := e.string(); err != nil {
 			return 0, err
+		}
+		if unsureString(e.out[from:]) {
+			if typ := e.typed(); typ != "" && typ != "STRING" {
+				if err := e.opaque(from, typ); err != nil {
+					return 0, err
+				}
+				return opaqueValue, nil
+			}
 		}
 		e.prefix(from)
 		return stringValue, nil
@@ -248,6 +294,9 @@ func (e *encoder) number() (byte, error) {
 	if err == nil {
 		var buf [32]byte
 		if exponent || string(scalar.AppendDouble(buf[:0], f, ".0")) == string(text) {
+			if !exponent && string(appendPlainJavaDouble(nil, f)) != string(text) && e.typed() == "DECIMAL" {
+				return e.decimal(text)
+			}
 			e.out = binary.LittleEndian.AppendUint64(e.out, math.Float64bits(f))
 			return doubleValue, nil
 		}
@@ -304,11 +353,16 @@ func (e *encoder) container(open byte, depth int) (byte, error) {
 		if i > 0 && !e.take(',') {
 			return 0, e.wrong()
 		}
+		depthOfPath := len(e.path)
 		if l.object {
 			from := len(e.out)
 			e.space()
+			name := e.at
 			if err := e.string(); err != nil {
 				return 0, err
+			}
+			if e.collect {
+				e.path = append(append(e.path, '.'), e.text[name:e.at]...)
 			}
 			if len(e.out)-from > math.MaxUint16 || !e.take(':') {
 				return 0, e.wrong()
@@ -316,9 +370,13 @@ func (e *encoder) container(open byte, depth int) (byte, error) {
 			binary.LittleEndian.PutUint32(e.out[keys+i*keyEntry:], uint32(from-start))
 			binary.LittleEndian.PutUint16(e.out[keys+i*keyEntry+l.wide:], uint16(len(e.out)-from))
 		}
+		if !l.object && e.collect {
+			e.path = append(strconv.AppendInt(append(e.path, '['), int64(i), 10), ']')
+		}
 		if err := e.element(values+i*valueEntry, start, l, depth); err != nil {
 			return 0, err
 		}
+		e.path = e.path[:depthOfPath]
 	}
 	if !e.take(end) {
 		return 0, e.wrong()
@@ -344,5 +402,70 @@ func (e *encoder) element(entry, start int, l layout, depth int) error {
 		return nil
 	}
 	binary.LittleEndian.PutUint32(e.out[entry+1:], uint32(from-start))
+	return nil
+}
+
+const opaquePrefix = "base64:type"
+
+// unsureString reports whether a string may be the text of a DATETIME, a TIME or of bytes. A DATE has one text only.
+func unsureString(s []byte) bool {
+	if bytes.HasPrefix(s, []byte(opaquePrefix)) {
+		return true
+	}
+	return len(s) == 26 && matches(s, "0000-00-00 00:00:00.000000") || isTime(s)
+}
+
+func isTime(s []byte) bool {
+	s = bytes.TrimPrefix(s, []byte("-"))
+	return matches(s, "00:00:00.000000") || matches(s, "000:00:00.000000")
+}
+
+// matches compares with a pattern in which 0 stands for a digit.
+func matches(s []byte, pattern string) bool {
+	if len(s) != len(pattern) {
+		return false
+	}
+	for i, c := range s {
+		if digit := c >= '0' && c <= '9'; digit != (pattern[i] == '0') || !digit && c != pattern[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// opaque puts an opaque value in the place of its text, which was appended from an index on: `field type, length, data`.
+func (e *encoder) opaque(from int, typ string) error {
+	text := string(e.out[from:])
+	e.out = e.out[:from]
+	rest, isBytes := strings.CutPrefix(text, opaquePrefix)
+	switch {
+	case isBytes:
+		number, encoded, _ := strings.Cut(rest, ":")
+		field, err := strconv.ParseUint(number, 10, 8)
+		data, err2 := base64.StdEncoding.DecodeString(strings.ReplaceAll(encoded, "\n", ""))
+		if err != nil || err2 != nil {
+			return e.wrong()
+		}
+		e.out = append(append(e.out, byte(field)), data...)
+	case typ == "TIME":
+		clock, negative := strings.CutPrefix(text, "-")
+		var h, m, s, micros int64
+		if _, err := fmt.Sscanf(clock, "%d:%d:%d.%d", &h, &m, &s, &micros); err != nil {
+			return e.wrong()
+		}
+		packed := (h<<12|m<<6|s)<<24 | micros
+		if negative {
+			packed = -packed
+		}
+		e.out = binary.LittleEndian.AppendUint64(append(e.out, fieldTime), uint64(packed))
+	default:
+		var y, mo, d, h, m, s, micros int64
+		if _, err := fmt.Sscanf(text, "%d-%d-%d %d:%d:%d.%d", &y, &mo, &d, &h, &m, &s, &micros); err != nil {
+			return e.wrong()
+		}
+		packed := ((y*13+mo)<<22|d<<17|h<<12|m<<6|s)<<24 | micros
+		e.out = binary.LittleEndian.AppendUint64(append(e.out, fieldDatetime), uint64(packed))
+	}
+	e.prefix(from + 1)
 	return nil
 }

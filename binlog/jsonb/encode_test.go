@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -97,4 +98,34 @@ func FuzzEncode(f *testing.F) {
 			t.Fatalf("%q became a document that cannot be read: %v", text, err)
 		}
 	})
+}
+
+// What the text does not tell is named by its path, and with the types the document is the one that the text was made of.
+func TestTypesThatTheTextDoesNotTell(t *testing.T) {
+	t.Parallel()
+	const text = `{"a b": [1, "2024-02-29 01:02:03.120000", {"c\"d": "-11:12:13.000000"}], "n": 12345678.5, "small": 0.0001, "x": "base64:type15:AP8Q", "sure": [1.5, 1.50, "2024-02-29", "12:00"]}`
+	paths, err := jsonb.Unsure([]byte(text))
+	want := []string{`$."a b"[1]`, `$."a b"[2]."c\"d"`, `$."small"`, `$."x"`}
+	if err != nil || !slices.Equal(paths, want) {
+		t.Errorf("got %q, %v, want %q", paths, err, want)
+	}
+	for _, c := range []struct {
+		types []string
+		want  string
+	}{
+		{nil, `{"a b":[1,"2024-02-29 01:02:03.120000",{"c\"d":"-11:12:13.000000"}],"n":12345678.5,"small":0.000100000000000000004792173602385929598312941379845142364501953125,"x":"base64:type15:AP8Q","sure":[1.5,1.50,"2024-02-29","12:00"]}`},
+		{[]string{"STRING", "STRING", "DOUBLE", "STRING"}, `{"a b":[1,"2024-02-29 01:02:03.120000",{"c\"d":"-11:12:13.000000"}],"n":12345678.5,"small":0.000100000000000000004792173602385929598312941379845142364501953125,"x":"base64:type15:AP8Q","sure":[1.5,1.50,"2024-02-29","12:00"]}`},
+		{[]string{"DATETIME", "TIME", "DECIMAL", "BLOB"}, `{"a b":[1,"2024-02-29 01:02:03.12",{"c\"d":"12:0-13:0-13"}],"n":12345678.5,"small":0.0001,"x":"AP8Q","sure":[1.5,1.50,"2024-02-29","12:00"]}`},
+	} {
+		doc, err := jsonb.EncodeAs(nil, []byte(text), c.types)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := jsonb.Append(nil, doc); err != nil || string(got) != text {
+			t.Errorf("%v: the text came back as %s, %v", c.types, got, err)
+		}
+		if got, err := jsonb.AppendDebezium(nil, doc); err != nil || string(got) != c.want {
+			t.Errorf("%v: got  %s, %v\nwant %s", c.types, got, err, c.want)
+		}
+	}
 }

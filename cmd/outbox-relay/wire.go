@@ -237,6 +237,13 @@ func snapshotTables(cfg *config.Config, names []string) (out []snapshot.Table) {
 		}
 		out = append(out, one)
 	}
+	for _, t := range cfg.Tables { // Debezium's text of JSON depends on the types in it
+		for i := range out {
+			if out[i].Name == (binlog.TableName{Schema: t.Table.Schema, Name: t.Table.Table}) && t.Preset == config.PresetDebezium && t.Debezium.JSONText == "debezium" {
+				out[i].JSONTypes = true
+			}
+		}
+	}
 	return out
 }
 

@@ -71,7 +71,7 @@ func Snapshot(ctx context.Context, o SnapshotOptions) (*SnapshotResult, error) {
 	err = s.snapshotKills(ctx, o, res)
 	res.Load = load.Stop()
 	if err = errors.Join(err, res.Load.Err); err == nil {
-		err = s.snapshotEnd(ctx, o, res)
+		err = s.snapshotEnd(ctx, res)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, s.LogTails())
@@ -159,7 +159,7 @@ func (s *Site) snapshotLife(ctx context.Context, r *Relay, res *SnapshotResult, 
 }
 
 // snapshotEnd waits for what is left, stops the last relay and judges.
-func (s *Site) snapshotEnd(ctx context.Context, o SnapshotOptions, res *SnapshotResult) error {
+func (s *Site) snapshotEnd(ctx context.Context, res *SnapshotResult) error {
 	all := s.all()
 	r := all[len(all)-1]
 	if err := s.Insert(ctx, Row{Kind: "order", Key: "the-end"}); err != nil {

@@ -13,6 +13,7 @@ import (
 	"outbox-relay/binlog"
 	"outbox-relay/binlog/event"
 	"outbox-relay/binlog/gtid"
+	"outbox-relay/binlog/jsonb"
 	"outbox-relay/binlog/value"
 	"outbox-relay/checkpoint"
 	"outbox-relay/internal/sandbox"
@@ -23,7 +24,7 @@ import (
 type rowBag map[string]int
 
 // selected compares what package snapshot reads of the tables of a round with what the binlog says of the same rows: they are copied into new tables, row by row
-// with the same values. Rows have to be equal byte for byte but for JSON, of which a SELECT gives the text alone: its text has to be equal.
+// with the same values. Rows have to be equal byte for byte; JSON, of which a SELECT gives the text alone, in both texts that are made of it.
 func selected(ctx context.Context, m *sandbox.MySQL, c *connection, database string, out *report) error {
 	from, err := position(c)
 	if err != nil {
@@ -126,6 +127,9 @@ func contents(t *event.Table, cells []event.Cell) (string, error) {
 		if b, err = value.Append(b, col, raw); err != nil {
 			return "", err
 		}
+		if b, err = jsonb.AppendDebezium(append(b, ' '), raw); err != nil {
+			return "", err
+		}
 		b = append(b, ' ')
 	}
 	return string(b), nil
@@ -195,7 +199,7 @@ func selectedRows(ctx context.Context, m *sandbox.MySQL, name binlog.TableName, 
 			return nil, err
 		}
 		return snapshot.New(snapshot.Options{
-			Login: login(), Addresses: []string{m.Addr()}, Tables: []snapshot.Table{{Name: name, Chunk: chunk}}, Progress: c.Snapshot, Position: at, RowLimit: 64 << 20,
+			Login: login(), Addresses: []string{m.Addr()}, Tables: []snapshot.Table{{Name: name, Chunk: chunk, JSONTypes: true}}, Progress: c.Snapshot, Position: at, RowLimit: 64 << 20,
 		})
 	}
 	var r *snapshot.Reader
