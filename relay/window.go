@@ -221,7 +221,7 @@ func (s *session) begunOf(c *checkpoint.Checkpoint) ([]begun, error) {
 	}
 	tables, old := slices.Sorted(slices.Values(s.o.Tables)), slices.Sorted(slices.Values(c.Tables))
 	if !slices.Equal(tables, old) {
-		return nil, fmt.Errorf("%w: the checkpoint is inside transaction %s and counts its rows in the tables %s; start once with these tables, and change them when the checkpoint has passed it", ErrTables, out[0].GTID, strings.Join(old, ", "))
+		return nil, fmt.Errorf("%w: the checkpoint is inside transaction %s and counts its rows in the tables %s; start once with these tables, and change them when the checkpoint has passed it; if the source has lost the transaction, set the checkpoint (outbox-relay checkpoint set)", ErrTables, out[0].GTID, strings.Join(old, ", "))
 	}
 	return out, nil
 }
