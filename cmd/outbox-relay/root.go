@@ -29,6 +29,17 @@ type app struct {
 // execute runs the command line and returns the exit code and the error to be printed.
 func execute(args []string, out, errOut io.Writer) (int, error) {
 	a := &app{out: out, err: errOut}
+	root := a.rootCommand()
+	root.SetArgs(args)
+	err := root.Execute()
+	if errors.Is(err, errReported) {
+		return exitFailure, nil
+	}
+	return exitCode(err), err
+}
+
+// rootCommand is the command with all subcommands.
+func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "outbox-relay",
 		Short: "Publish the rows of MySQL outbox tables to Kafka, in order and without loss",
@@ -47,18 +58,15 @@ then:        outbox-relay check && outbox-relay run`,
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.SetArgs(args)
-	root.SetOut(out)
-	root.SetErr(errOut)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.PersistentFlags().StringVar(&a.file, "config", "", "configuration file (default ./outbox-relay.yaml, then /etc/outbox-relay/outbox-relay.yaml)")
 	root.PersistentFlags().StringArrayVar(&a.sets, "set", nil, "set one key, as in --set kafka.linger=5ms; may be repeated")
 	root.AddCommand(a.runCommand(), a.checkCommand(), a.statusCommand(), a.pauseCommand(), a.resumeCommand(), a.checkpointCommand(), a.deadLetterCommand(), a.configCommand(), a.versionCommand())
-	err := root.Execute()
-	if errors.Is(err, errReported) {
-		return exitFailure, nil
-	}
-	return exitCode(err), err
+	teach(root)
+	a.complete(root)
+	return root
 }
 
 // noArgs refuses arguments.
