@@ -49,7 +49,9 @@ func chartLines(tables []*table, prefix, from, to string) (lines []chartLine) {
 				l.dots = append(l.dots, chartDot{c, a, b})
 			}
 		}
-		lines = append(lines, l)
+		if len(l.dots) > 0 {
+			lines = append(lines, l)
+		}
 	}
 	return lines
 }

@@ -44,6 +44,9 @@ func TestBlocksOfAPageAreFilled(t *testing.T) {
 func TestChartsAreWellFormed(t *testing.T) {
 	t.Parallel()
 	charts := smallReport().charts()
+	if len(charts) != 2 {
+		t.Errorf("%d charts of figures of two kinds", len(charts))
+	}
 	for _, name := range []string{"rates", "latency"} {
 		text := charts["docs/performance/"+name+".svg"]
 		d := xml.NewDecoder(strings.NewReader(text))

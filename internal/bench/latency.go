@@ -36,6 +36,7 @@ const (
 	figureMessage = "µs CPU per message"
 	figureCore    = "% of a core"
 	figureWakeups = "wake-ups per message"
+	figureCalls   = "reads and writes per message"
 )
 
 // latencyRun is what one contestant showed under one load.
@@ -43,6 +44,7 @@ type latencyRun struct {
 	Took    []float64 // ms, ascending
 	CPU     time.Duration
 	Wakeups int64
+	Calls   int64 // reads and writes
 	Length  time.Duration
 }
 
@@ -64,11 +66,15 @@ func (r latencyRun) core() float64 {
 	return r.CPU.Seconds() / r.Length.Seconds() * 100
 }
 
-func (r latencyRun) wakeups() float64 {
-	if r.Wakeups == 0 || len(r.Took) == 0 {
+func (r latencyRun) wakeups() float64 { return r.each(r.Wakeups) }
+func (r latencyRun) calls() float64   { return r.each(r.Calls) }
+
+// each is a count per message; NaN where nothing was counted.
+func (r latencyRun) each(count int64) float64 {
+	if count == 0 || len(r.Took) == 0 {
 		return math.NaN()
 	}
-	return float64(r.Wakeups) / float64(len(r.Took))
+	return float64(count) / float64(len(r.Took))
 }
 
 func latencyCommand(ctx context.Context, o global, args []string) ([]*table, error) {
@@ -214,6 +220,7 @@ func latencyFigures(t *table, runs map[string][]latencyRun) {
 	t.add(figureMessage, 0, of(latencyRun.perMessage))
 	t.add(figureCore, 1, of(latencyRun.core))
 	t.add(figureWakeups, 2, of(latencyRun.wakeups))
+	t.add(figureCalls, 2, of(latencyRun.calls))
 }
 
 func (f *latencyFlags) followers(ctx context.Context, s *servers) ([]follower, error) {
@@ -271,7 +278,7 @@ func (w follower) follow(ctx context.Context, s *servers, p phases) (r latencyRu
 		}()
 		output = c.output.String
 		measure = func() { // first the one, then the other
-			r.CPU, r.Wakeups = c.used()-r.CPU, c.wakeups()-r.Wakeups
+			r.CPU, r.Wakeups, r.Calls = c.used()-r.CPU, c.wakeups()-r.Wakeups, c.calls()-r.Calls
 		}
 	}
 	consumed := make(chan error, 1)
