@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,19 +26,9 @@ func docsCommand(_ context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	r, err := readReport(filepath.Join(*root, figuresFile))
+	files, err := documentation(*root)
 	if err != nil {
 		return err
-	}
-	files := r.charts()
-	for _, page := range docPages {
-		text, err := os.ReadFile(filepath.Join(*root, page))
-		if err != nil {
-			return err
-		}
-		if files[page], err = r.fill(string(text)); err != nil {
-			return fmt.Errorf("%s: %w", page, err)
-		}
 	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(*root, name), []byte(text), 0o644); err != nil {
@@ -45,6 +37,28 @@ func docsCommand(_ context.Context, args []string, out io.Writer) error {
 		fmt.Fprintln(out, name)
 	}
 	return nil
+}
+
+// documentation gives the pages and charts as the file of figures has them, by path below the root. Without that file the pages say how to measure.
+func documentation(root string) (map[string]string, error) {
+	r, err := readReport(filepath.Join(root, figuresFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		r, err = new(report), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	files := r.charts()
+	for _, page := range docPages {
+		text, err := os.ReadFile(filepath.Join(root, page))
+		if err != nil {
+			return nil, err
+		}
+		if files[page], err = r.fill(string(text)); err != nil {
+			return nil, fmt.Errorf("%s: %w", page, err)
+		}
+	}
+	return files, nil
 }
 
 // A block of figures stands between these lines.
@@ -78,6 +92,12 @@ func (r *report) fill(page string) (string, error) {
 
 // block gives the Markdown of a name: a table of the run, or one that is made of several.
 func (r *report) block(name string) (string, error) {
+	switch {
+	case name == "summary" && len(r.Tables) == 0:
+		return "", nil
+	case len(r.Tables) == 0:
+		return "To be measured on quiet cores.\n", nil
+	}
 	switch name {
 	case "run":
 		quick := ""
@@ -87,11 +107,13 @@ func (r *report) block(name string) (string, error) {
 		return fmt.Sprintf("Measured on %s at commit `%s` in %.0f minutes%s: %d cores of %s, %s GiB, Linux %s; %s.\n",
 			r.Date, r.Commit, r.Minutes, quick, r.Host.Cores, r.Host.Processor, digits(r.Host.MemoryGiB), r.Host.Kernel, strings.Join(r.Versions, ", ")), nil
 	case "rates":
-		return r.across(figureRate), nil
+		return r.across(figureRate) + picture("rates", "rows per second"), nil
 	case "processor":
-		return r.across(figureCPU), nil
+		return r.across(figureCPU) + picture("processor", "processor time per row"), nil
 	case "peaks":
-		return r.across(figurePeak), nil
+		return r.across(figurePeak) + picture("peaks", "peak memory"), nil
+	case "latencies":
+		return picture("latency", "latency"), nil
 	case "summary":
 		return r.summary(), nil
 	case "targets":
@@ -106,6 +128,10 @@ func (r *report) block(name string) (string, error) {
 		return "Not measured in this run.\n", nil
 	}
 	return "", fmt.Errorf("no benchmark gives figures of the name %s", name)
+}
+
+func picture(name, title string) string {
+	return fmt.Sprintf("\n![%s](performance/%s.svg)\n", title, name)
 }
 
 // drains are the tables of the drains.

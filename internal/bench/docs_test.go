@@ -4,6 +4,8 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -26,7 +28,7 @@ func TestBlocksOfAPageAreFilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "# Title\n" + blockBegin + "rates -->\n| rows/s | relay | debezium-tuned | packets |\n|---|--:|--:|--:|\n| mixed | 155000 ±3% | 10000 | 900000 |\n" + blockEnd + "text\n" +
+	want := "# Title\n" + blockBegin + "rates -->\n| rows/s | relay | debezium-tuned | packets |\n|---|--:|--:|--:|\n| mixed | 155000 ±3% | 10000 | 900000 |\n\n![rows per second](performance/rates.svg)\n" + blockEnd + "text\n" +
 		blockBegin + "targets -->\n| benchmark | figure of the relay (and what was aimed at) |  |\n|---|--:|--:|\n| drain-mixed | rows/s: 15.5 × debezium-tuned (≥ 15) | met |\n" + blockEnd
 	if got != want {
 		t.Errorf("the page is\n%s\nwant\n%s", got, want)
@@ -59,6 +61,21 @@ func TestChartsAreWellFormed(t *testing.T) {
 		}
 		if !strings.Contains(text, ">relay</text>") || strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
 			t.Errorf("%s is\n%s", name, text)
+		}
+	}
+}
+
+// The pages show the figures of the file beside them, to the letter.
+func TestPagesAreThoseOfTheFigures(t *testing.T) {
+	t.Parallel()
+	const root = "../.."
+	files, err := documentation(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range files {
+		if got, err := os.ReadFile(filepath.Join(root, name)); err != nil || string(got) != want {
+			t.Errorf("%s is not what `bench docs` writes (%v)", name, err)
 		}
 	}
 }
