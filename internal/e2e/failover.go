@@ -336,13 +336,8 @@ func (r *failoverRun) comesBack(ctx context.Context, old int, p *promotion) erro
 	if err := r.o.Servers[old].Start(ctx); err != nil {
 		return err
 	}
-	var list string
-	err := r.site.DB.QueryRowContext(ctx, "SELECT COALESCE(GROUP_CONCAT(ID), '') FROM information_schema.PROCESSLIST WHERE USER = ?", r.site.Database()).Scan(&list)
-	if err != nil {
+	if err := r.site.KillSessions(ctx); err != nil {
 		return err
-	}
-	for id := range strings.SplitSeq(list, ",") {
-		_, _ = r.site.DB.ExecContext(ctx, "KILL "+id) // it may have ended
 	}
 	if err := r.site.Insert(ctx, Row{Kind: "order", Key: p.marker + "-again"}); err != nil {
 		return err

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -32,7 +31,9 @@ func TestWhatKeepsARelayOutOfItsSourceIsToldAndHeals(t *testing.T) {
 		{"offline mode", "SET GLOBAL offline_mode = ON", "SET GLOBAL offline_mode = OFF"},
 	} {
 		do(c.begin)
-		killSessions(t, s)
+		if err := s.KillSessions(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
 		waitStatus(t, r, "it says: "+c.words, func(st relay.Status) bool {
 			return st.Cause == relay.CauseSource && strings.Contains(st.Reason, c.words) && strings.Contains(st.Source.LastError, c.words)
 		})
@@ -46,25 +47,4 @@ func TestWhatKeepsARelayOutOfItsSourceIsToldAndHeals(t *testing.T) {
 	}
 	stop(t, r)
 	judge(t, s, relaytest.Options{})
-}
-
-// killSessions ends all sessions of the relay's account.
-func killSessions(t *testing.T, s *e2e.Site) {
-	t.Helper()
-	rows, err := s.DB.QueryContext(testContext(t), "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = ?", s.Database())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	var ids []int
-	for rows.Next() {
-		var id int
-		if err := rows.Scan(&id); err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, id)
-	}
-	for _, id := range ids {
-		_, _ = s.DB.ExecContext(testContext(t), fmt.Sprint("KILL ", id)) // it may have ended
-	}
 }

@@ -230,6 +230,19 @@ func (s *Site) LogTails() string {
 	return b.String()
 }
 
+// KillSessions ends all sessions that the relay has on the server.
+func (s *Site) KillSessions(ctx context.Context) error {
+	var list string
+	err := s.DB.QueryRowContext(ctx, "SELECT COALESCE(GROUP_CONCAT(ID), '') FROM information_schema.PROCESSLIST WHERE USER = ?", s.Database()).Scan(&list)
+	if err != nil {
+		return err
+	}
+	for id := range strings.SplitSeq(list, ",") {
+		_, _ = s.DB.ExecContext(ctx, "KILL "+id) // it may have ended
+	}
+	return nil
+}
+
 // WaitRelayed returns once the checkpoint that the relay has stored contains all that the server has executed by now.
 func (s *Site) WaitRelayed(ctx context.Context, r *Relay) error {
 	text, err := s.Executed(ctx)
