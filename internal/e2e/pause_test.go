@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,5 +108,46 @@ func TestAPauseDuringAnOutageOfKafka(t *testing.T) {
 	stop(t, r)
 	if report := judge(t, s, relaytest.Options{}); report.Duplicates != 0 {
 		t.Error(report)
+	}
+}
+
+// Reading the rows that exist is paused and goes on where it was, again and again.
+func TestPausesDuringASnapshot(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]e2e.SiteOptions{
+		"at-least-once": {SaveInterval: 50 * time.Millisecond, Config: "limits: {buffer: 1MiB}"},
+		"exactly-once":  {SaveInterval: 50 * time.Millisecond, Config: "limits: {buffer: 1MiB}", ExactlyOnce: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := site(t, o)
+			const rows = 120_000
+			insertMany(t, s, rows)
+			r := start(t, s, e2e.RelayOptions{Args: []string{"--set", "source.start=snapshot"}})
+			waitStatus(t, r, "it is active", func(st relay.Status) bool { return st.Role == relay.RoleActive })
+			ended := func() bool { return strings.Contains(r.Log(), `msg="snapshot ends`) }
+			pauses := 0
+			for ; !ended() && pauses < 4; pauses++ {
+				control(t, r, "/pause")
+				waitPaused(t, r)
+				before, _ := deliveries(t, s)
+				time.Sleep(50 * time.Millisecond)
+				if after, _ := deliveries(t, s); total(after) != total(before) {
+					t.Errorf("pause %d: %d records were published during it", pauses+1, total(after)-total(before))
+				}
+				control(t, r, "/resume")
+				time.Sleep(20 * time.Millisecond)
+			}
+			if pauses < 2 {
+				t.Errorf("only %d pauses before the snapshot ended", pauses)
+			}
+			waitStatus(t, r, "the snapshot has ended", func(relay.Status) bool { return ended() })
+			waitMarked(t, s, r)
+			stop(t, r)
+			if got, _ := deliveries(t, s); total(got) != rows+1 {
+				t.Errorf("%d records are published, want %d", total(got), rows+1)
+			}
+			t.Logf("%d pauses", pauses)
+		})
 	}
 }

@@ -128,7 +128,7 @@ func (s *Shards) Start(ctx context.Context, o RelayOptions) (*Relay, error) {
 	for _, x := range s.shards {
 		fmt.Fprintf(&b, "  - {name: %s, address: %q}\n", x.Name, x.Addr())
 	}
-	fmt.Fprintf(&b, "tables: [{table: app.orders_outbox, topic: %q}]\nkafka: {brokers: [\"%s\"]}\n", s.Topic, strings.Join(s.o.Kafka.Addrs(), `", "`))
+	fmt.Fprintf(&b, "tables: [{table: \"app.%%_outbox\", topic: %q}]\nkafka: {brokers: [\"%s\"]}\n", s.Topic, strings.Join(s.o.Kafka.Addrs(), `", "`))
 	fmt.Fprintf(&b, "checkpoint: {path: %q}\nhttp: {address: \"127.0.0.1:0\"}\n%s\n", filepath.Join(s.Dir, "{name}.checkpoint"), s.o.Config)
 	r := &Relay{}
 	if err := r.start(binary, filepath.Join(s.Dir, fmt.Sprintf("relay-%d", len(s.relays)+1)), b.String(), o); err != nil {

@@ -174,7 +174,7 @@ func TestCommandsOfSeveralSources(t *testing.T) {
 	run(64, []string{"the configuration has 2 sources: choose one with --source"}, "checkpoint", "reset")
 	run(1, []string{`a relay called "shards-shard1" runs`}, "checkpoint", "reset", "--source", "shard1")
 	run(0, []string{"shards-shard1: publishing goes on", "shards-shard2: publishing goes on"}, "resume")
-	run(0, []string{"shards-shard1\n", "shards-shard2\n", s.Shard(0).Addr(), s.Shard(1).Addr()}, "check")
+	run(0, []string{"shards-shard1\n", "shards-shard2\n", s.Shard(0).Addr(), s.Shard(1).Addr(), "1 match now: app.orders_outbox"}, "check")
 	run(0, []string{`"name": "shards-shard2"`, "!" + s.Shard(0).Addr()}, "check", "--source", "shard2", "--json")
 	run(1, []string{"shards-shard1\n", "shards-shard2\n", "does not exist"}, "dead-letter", "list") // nothing was ever poison
 	if code, _, err := r.Stop(testContext(t)); err != nil || code != 0 {
