@@ -43,7 +43,8 @@ type SnapshotResult struct {
 	Reading     time.Duration
 	Selected    int64 // rows of the snapshot that counts: those of the checkpoint at its end
 	Peak        int   // most memory of a relay, in bytes; 0 where it cannot be told
-	Overlap     string
+	Overlap     int   // rows that came from the binlog too, at most
+	Exactly     bool
 	StopCode    int
 }
 
@@ -67,7 +68,7 @@ func Snapshot(ctx context.Context, o SnapshotOptions) (*SnapshotResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	res := &SnapshotResult{Rows: o.Rows, Kills: o.Kills, Seed: o.Seed}
+	res := &SnapshotResult{Rows: o.Rows, Kills: o.Kills, Seed: o.Seed, Exactly: o.ExactlyOnce}
 	err = s.snapshotKills(ctx, o, res)
 	res.Load = load.Stop()
 	if err = errors.Join(err, res.Load.Err); err == nil {
@@ -176,7 +177,7 @@ func (s *Site) snapshotEnd(ctx context.Context, res *SnapshotResult) error {
 	for _, r := range all {
 		for line := range strings.SplitSeq(r.Log(), "\n") {
 			if _, rest, found := strings.Cut(line, `may have been published twice" rows=`); found {
-				res.Overlap = rest
+				_, _ = fmt.Sscan(rest, &res.Overlap)
 			}
 			if strings.Contains(line, `msg="snapshot ends`) {
 				_, rest, _ := strings.Cut(line, " rows=")
@@ -210,6 +211,9 @@ func (r *SnapshotResult) Err() error {
 	if r.StopCode != 0 {
 		errs = append(errs, fmt.Errorf("the last relay stopped with code %d", r.StopCode))
 	}
+	if r.Exactly && r.Report.Duplicates > r.Overlap { // no kill may repeat a row
+		errs = append(errs, fmt.Errorf("%d duplicates under exactly-once, where the binlog can have repeated %d rows", r.Report.Duplicates, r.Overlap))
+	}
 	if r.Peak > memoryLimit {
 		errs = append(errs, fmt.Errorf("a relay had %.1f MiB", float64(r.Peak)/(1<<20)))
 	}
@@ -234,6 +238,6 @@ func (r *SnapshotResult) String() string {
 		{"keys on two partitions", fmt.Sprint(r.Report.Count(relaytest.TwoPartitions))},
 		{"not committed but received", fmt.Sprint(r.Report.Count(relaytest.Phantom))},
 		{"duplicates", fmt.Sprint(r.Report.Duplicates)},
-		{"of them, at most, from the binlog after the snapshot", r.Overlap},
+		{"of them, at most, from the binlog after the snapshot", fmt.Sprint(r.Overlap)},
 	})
 }
