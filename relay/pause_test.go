@@ -111,6 +111,9 @@ func TestAPausedStandbyStandsByAndPausesWhenItTakesOver(t *testing.T) {
 		// The next active instance may go on; what this one was told is over then.
 		g.lease.loseToOther()
 		after(time.Second)
+		if since := g.relay.Status().PausedSince; !since.IsZero() {
+			t.Errorf("a standby says that it is paused since %v, which is not for it to know", since)
+		}
 		g.place.with(func() { g.place.stored.Paused = time.Time{} })
 		after(10 * time.Second)
 		g.lease.win()
