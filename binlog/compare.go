@@ -128,6 +128,9 @@ func (r *Reader) giveUp(s *Server, lost, gap *gtid.Set) {
 			"address", s.Address, "transactions", lost.String(), "count", lost.Count())
 		r.metrics.givenUp.WithLabelValues("on_divergence").Add(float64(lost.Count()))
 		r.seen.Subtract(lost)
+		if lost.Contains(r.place.Last) {
+			r.place.Micros = 0
+		}
 		r.dropBranches(lost)
 		if r.lost == nil {
 			r.lost = new(gtid.Set)

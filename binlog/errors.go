@@ -78,6 +78,7 @@ const (
 	hintNewer     = "use a relay that knows this server version"
 	hintAnonymous = "switch it to gtid_mode=ON; publish by hand the outbox rows that were written before, if any, and set the checkpoint behind them"
 	hintPurged    = "their outbox rows, if any, were not published: publish them by hand, then remove the checkpoint and set source.start to earliest"
+	hintSetBack   = "find the last transaction that the server had before it was set back, and run outbox-relay checkpoint set with the GTIDs up to it: what was written since is published; give a restored server a new server_uuid (remove auto.cnf) before it takes writes"
 	hintDiverged  = "the server lost them in a failover or is the wrong one: point source.address at the right one, or remove the checkpoint and set source.start to what this server has"
 )
 

@@ -84,6 +84,7 @@ type Reader struct {
 	lacking   string // the file of the first transaction that a new connection has to give
 	from      string // a file with which the next dump has to begin
 	again     bool   // the dump began earlier than it had to: transactions that were read come again
+	sample    Place  // its Last comes again, to be compared; Micros is 0 when there is none
 	warned    bool   // that the binlog names no columns
 	lookupDue bool   // columns that are not known should be asked for
 	ahead     *ahead // not nil in a Reader that looks ahead for another

@@ -18,6 +18,9 @@ type Place struct {
 	Server   gtid.UUID
 	File     string
 	Position uint64 // bytes; between two events
+	// Last is the transaction that was read last, and Micros when it committed: what tells it from another one of the same GTID. 0 where that is not known.
+	Last   gtid.GTID
+	Micros int64
 }
 
 // skippedPage is how many events are asked for at once; each may hold a statement.
@@ -173,7 +176,7 @@ func (r *Reader) known(ev *raw) error {
 		if err := ev.skip(); err != nil {
 			return err
 		}
-		r.closeGroup()
+		r.closeKnown()
 		return nil
 	case event.TypeQuery:
 		q, err := r.parseQuery(ev)
@@ -184,7 +187,7 @@ func (r *Reader) known(ev *raw) error {
 		case event.StatementBegin:
 			g.begun = true
 		case event.StatementCommit, event.StatementRollback:
-			r.closeGroup()
+			r.closeKnown()
 		case event.StatementXA:
 			x, err := event.ParseXAStatement(q.Text)
 			if err != nil {
@@ -194,14 +197,20 @@ func (r *Reader) known(ev *raw) error {
 			case event.XAStart:
 				g.begun = true
 			case event.XACommit, event.XARollback:
-				r.closeGroup()
+				r.closeKnown()
 			}
 		default:
 			if !g.begun {
-				r.closeGroup()
+				r.closeKnown()
 			}
 		}
 		return nil
 	}
 	return ev.skip()
+}
+
+// closeKnown ends a group that came again. It is no progress: what a connection fails at may come right behind it each time.
+func (r *Reader) closeKnown() {
+	r.group.open, r.group.known = false, false
+	r.group.maps = r.group.maps[:0]
 }

@@ -148,6 +148,9 @@ func (r *Reader) beginGroup(ev *raw) error {
 	r.progress()
 	r.group.begin(g)
 	r.group.known = r.again && r.seen.Contains(g.GTID)
+	if r.group.known && r.sample.Micros != 0 && g.GTID == r.sample.Last {
+		return r.compareSample(g)
+	}
 	return nil
 }
 
@@ -361,13 +364,14 @@ func (r *Reader) endGroup() {
 		r.pendingOwn++
 	}
 	r.pendingTime = r.group.commitMicros
+	r.place.Last, r.place.Micros = r.group.gtid, r.group.commitMicros
 	r.closeGroup()
 }
 
 // closeGroup ends the group, which was read to its end: a connection made now goes on behind it.
 func (r *Reader) closeGroup() {
-	r.group.open, r.group.known = false, false
-	r.place = Place{r.server.UUID, r.file, r.pos}
+	r.group.open = false
+	r.place.Server, r.place.File, r.place.Position = r.server.UUID, r.file, r.pos
 	r.group.maps = r.group.maps[:0]
 	r.corrupt = 0
 	r.forgive()
@@ -407,7 +411,7 @@ func (r *Reader) emitStep() *Transaction {
 	t.CommitMicros = r.pendingTime
 	t.GTID, t.GTIDText, t.HasRows = gtid.GTID{}, t.GTIDText[:0], false
 	t.rows.stop()
-	t.File, t.Position = r.file, r.pos
+	t.File, t.Position, t.Last = r.file, r.pos, r.place.Last
 	t.CaughtUp = r.caughtUp()
 	r.count()
 	return t

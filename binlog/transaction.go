@@ -33,6 +33,8 @@ type Transaction struct {
 	// File and Position are where the step ended in the server's binlog, for people.
 	File     string
 	Position uint64
+	// Last is the transaction that committed at CommitMicros; zero where that is not known.
+	Last gtid.GTID
 
 	rows     rowWalk
 	rowLimit int64

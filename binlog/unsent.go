@@ -11,7 +11,7 @@ import (
 // begins amid XA PREPAREs and XA COMMITs may lack the last transactions of the one before (8.0.33 and 9.7.4).
 func (r *Reader) unsent() error {
 	before := r.idle
-	r.idle = Place{r.server.UUID, r.file, r.pos}
+	r.idle = Place{Server: r.server.UUID, File: r.file, Position: r.pos}
 	if r.idle != before || r.target == nil {
 		return nil
 	}

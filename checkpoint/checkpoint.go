@@ -21,6 +21,12 @@ type Begun struct {
 	CommitMicros int64 `json:"commit_micros,omitempty"`
 }
 
+// Last is a transaction and when it committed.
+type Last struct {
+	GTID         string `json:"gtid"`
+	CommitMicros int64  `json:"commit_micros"` // microseconds since 1970
+}
+
 // Checkpoint is the progress of a relay as it is stored. A restart continues
 // after GTIDSet; the other fields tell people and the next start about it.
 type Checkpoint struct {
@@ -41,6 +47,9 @@ type Checkpoint struct {
 	// ended on that server. They are for people, never for a start.
 	BinlogFile     string
 	BinlogPosition uint64
+	// Last is that transaction, by which a start knows whether the server has
+	// given its GTID to another one since; nil where it is not known.
+	Last *Last
 	// Tables are the watched tables.
 	Tables []string
 	// Columns is what the reader remembers of the tables' columns where the

@@ -15,9 +15,9 @@ import (
 
 // Version is the newest version of the encoding. A new field or a new meaning
 // needs a new one: an older relay must refuse what it would drop. Version 2 has
-// begun transactions, version 3 a pause, version 4 a snapshot; a checkpoint is
-// written as the oldest version that can say what it holds.
-const Version = 4
+// begun transactions, version 3 a pause, version 4 a snapshot, version 5 the
+// last transaction; a checkpoint is written as the oldest version that can say what it holds.
+const Version = 5
 
 // format tells a checkpoint from any other JSON.
 const format = "outbox-relay checkpoint"
@@ -40,6 +40,7 @@ type content struct {
 	SourceUUID     string          `json:"source_uuid"`
 	BinlogFile     string          `json:"binlog_file"`
 	BinlogPosition uint64          `json:"binlog_position"`
+	Last           *Last           `json:"last,omitempty"`
 	Tables         []string        `json:"tables"`
 	Columns        json.RawMessage `json:"columns,omitempty"`
 	Paused         time.Time       `json:"paused,omitzero"`
@@ -73,6 +74,9 @@ func Marshal(c *Checkpoint) ([]byte, error) {
 		if version = 4; !c.Snapshot.sound() {
 			return nil, invalid("its snapshot has an end and tables to read")
 		}
+	}
+	if c.Last != nil {
+		version = 5
 	}
 	in := content(*c)
 	in.Time, in.Paused = c.Time.UTC(), c.Paused.UTC()

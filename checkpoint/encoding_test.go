@@ -236,6 +236,20 @@ func TestAPauseNeedsANewerVersion(t *testing.T) {
 	}
 }
 
+// An older relay would drop it, and the next start could not tell a server that was set back.
+func TestTheLastTransactionNeedsANewerVersion(t *testing.T) {
+	t.Parallel()
+	c := example()
+	c.Last = &checkpoint.Last{GTID: "0a000000-0000-0000-0000-000000000001:101", CommitMicros: 1_700_000_000_000_001}
+	data := encode(t, c)
+	if !strings.Contains(string(data), `"version": 5`) {
+		t.Errorf("got %s", data)
+	}
+	if got, err := checkpoint.Unmarshal(data, "orders"); err != nil || got.Last == nil || *got.Last != *c.Last {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 func FuzzUnmarshal(f *testing.F) {
 	data, err := checkpoint.Marshal(example())
 	if err != nil {

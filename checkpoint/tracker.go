@@ -20,6 +20,9 @@ type Transaction struct {
 	// BinlogFile and BinlogPosition are where it ends in the source's binlog.
 	BinlogFile     string
 	BinlogPosition uint64
+	// Last is the GTID of what committed at CommitMicros; zero where that is not
+	// known.
+	Last gtid.GTID
 }
 
 // Tracker finds the contiguous prefix of transactions of which every record is
@@ -115,6 +118,7 @@ type place struct {
 	commitMicros int64
 	file         string
 	position     uint64
+	last         gtid.GTID
 }
 
 func (e *entry) done() bool  { return e.closed && e.outstanding == 0 }
@@ -149,12 +153,13 @@ type Position struct {
 	Generation uint64
 	// Snapshot is the progress of the snapshot; nil without.
 	Snapshot *Snapshot
-	// Done is true once a transaction left the ring; the next three describe
+	// Done is true once a transaction left the ring; the next four describe
 	// the last one.
 	Done             bool
 	LastCommitMicros int64
 	BinlogFile       string
 	BinlogPosition   uint64
+	Last             gtid.GTID
 	// InFlight is the number of transactions in the ring, a run without
 	// records counted as one.
 	InFlight int
@@ -198,7 +203,7 @@ func (t *Tracker) begin(tx Transaction, own bool) uint64 {
 		panic("checkpoint: a transaction without GTID")
 	}
 	e := t.push()
-	*e = entry{one: tx.Ranges[0], own: own, at: place{tx.CommitMicros, tx.BinlogFile, tx.BinlogPosition}}
+	*e = entry{one: tx.Ranges[0], own: own, at: place{tx.CommitMicros, tx.BinlogFile, tx.BinlogPosition, tx.Last}}
 	if len(tx.Ranges) > 1 {
 		e.more = slices.Clone(tx.Ranges[1:])
 		t.extra += len(e.more)
@@ -396,7 +401,7 @@ func (t *Tracker) Mark() (Mark, Position) {
 			continue
 		}
 		e.changeSet(p.Set)
-		p.Done, p.LastCommitMicros, p.BinlogFile, p.BinlogPosition = true, e.at.commitMicros, e.at.file, e.at.position
+		p.Done, p.LastCommitMicros, p.BinlogFile, p.BinlogPosition, p.Last = true, e.at.commitMicros, e.at.file, e.at.position, e.at.last
 		if !e.own {
 			p.Generation++
 		}
@@ -527,7 +532,7 @@ func (t *Tracker) position() Position {
 	p := Position{
 		Set: t.snapshot, Generation: t.generation, Snapshot: t.rows,
 		Done:             t.placed,
-		LastCommitMicros: t.last.commitMicros, BinlogFile: t.last.file, BinlogPosition: t.last.position,
+		LastCommitMicros: t.last.commitMicros, BinlogFile: t.last.file, BinlogPosition: t.last.position, Last: t.last.last,
 		InFlight: t.count, Records: t.records,
 		HeldBytes: t.count*entryBytes + t.extra*rangeBytes,
 	}
@@ -553,6 +558,6 @@ func (t *Tracker) Lookup(seq uint64) (Transaction, bool) {
 	e := t.entry(seq)
 	return Transaction{
 		Ranges:       append([]gtid.Range{e.one}, e.more...),
-		CommitMicros: e.at.commitMicros, BinlogFile: e.at.file, BinlogPosition: e.at.position,
+		CommitMicros: e.at.commitMicros, BinlogFile: e.at.file, BinlogPosition: e.at.position, Last: e.at.last,
 	}, true
 }

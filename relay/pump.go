@@ -144,7 +144,7 @@ func (p *pump) waitRoom(read context.Context) error {
 }
 
 func (p *pump) transaction(work context.Context, tx *binlog.Transaction) error {
-	t := checkpoint.Transaction{Ranges: tx.Ranges, CommitMicros: tx.CommitMicros, BinlogFile: tx.File, BinlogPosition: tx.Position}
+	t := checkpoint.Transaction{Ranges: tx.Ranges, CommitMicros: tx.CommitMicros, BinlogFile: tx.File, BinlogPosition: tx.Position, Last: tx.Last}
 	if !tx.HasRows {
 		if tx.Own {
 			p.advanced(p.tracker.SkipOwn(t))

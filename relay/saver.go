@@ -65,8 +65,11 @@ func (s *session) checkpoint(p checkpoint.Position, columns json.RawMessage) *ch
 	}
 	if p.Done {
 		c.SourceUUID = s.source.Status().ServerUUID.String()
+		if p.Last.Number > 0 && p.LastCommitMicros > 0 {
+			c.Last = &checkpoint.Last{GTID: p.Last.String(), CommitMicros: p.LastCommitMicros}
+		}
 	} else {
-		c.BinlogFile, c.BinlogPosition, c.SourceUUID = s.saved.file, s.saved.pos, s.saved.server
+		c.BinlogFile, c.BinlogPosition, c.SourceUUID, c.Last = s.saved.file, s.saved.pos, s.saved.server, s.saved.last
 	}
 	if x := p.Snapshot; x.Reading() || x != nil && !p.Set.ContainsSet(x.Ended) {
 		c.Snapshot = x
@@ -91,7 +94,7 @@ func (s *session) stored(p checkpoint.Position, c *checkpoint.Checkpoint, err er
 	}
 	s.saved.failed, s.saved.err = 0, nil
 	s.saved.changed = time.Now()
-	s.saved.set, s.saved.at, s.saved.file, s.saved.pos, s.saved.server = p.Set, time.Now(), c.BinlogFile, c.BinlogPosition, c.SourceUUID
+	s.saved.set, s.saved.at, s.saved.file, s.saved.pos, s.saved.server, s.saved.last = p.Set, time.Now(), c.BinlogFile, c.BinlogPosition, c.SourceUUID, c.Last
 	s.generation, s.columns = p.Generation, c.Columns
 	s.saved.paused = c.Paused
 	s.pausing.saved(c.Paused)

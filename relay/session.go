@@ -60,7 +60,13 @@ func (s *session) place() binlog.Place {
 	if err != nil {
 		return binlog.Place{}
 	}
-	return binlog.Place{Server: u, File: s.saved.file, Position: s.saved.pos}
+	p := binlog.Place{Server: u, File: s.saved.file, Position: s.saved.pos}
+	if l := s.saved.last; l != nil {
+		if p.Last, err = gtid.Parse(l.GTID); err == nil {
+			p.Micros = l.CommitMicros
+		}
+	}
+	return p
 }
 
 // savedState is what the store holds, for the status.
@@ -72,6 +78,7 @@ type savedState struct {
 	file    string
 	pos     uint64
 	server  string // that file and pos belong to
+	last    *checkpoint.Last
 	paused  time.Time
 	err     error
 	failed  int
@@ -169,7 +176,7 @@ func (s *session) load(ctx context.Context) error {
 		s.metrics.publishSeconds.Observe(float64(max(s.lastAck.Load()-commitMicros, 0)) / 1e6)
 	})
 	s.confirmed.Store(s.term)
-	s.saved.file, s.saved.pos, s.saved.server = c.BinlogFile, c.BinlogPosition, c.SourceUUID
+	s.saved.file, s.saved.pos, s.saved.server, s.saved.last = c.BinlogFile, c.BinlogPosition, c.SourceUUID, c.Last
 	// Storing the token now fences whoever was active before.
 	return s.save(ctx, true)
 }

@@ -37,6 +37,10 @@ var drills = []drill{
 		policy: "source.on_divergence=continue", late: true, published: []string{"after"}, // which has the number of the one that was forgotten
 	},
 	{
+		name: "restored from an older backup, and written to since", do: []string{"<FORGET 1>", "<ROW lost>", "<ROW after>"},
+		reason: "diverged", want: []string{"has given GTIDs a second time", "its binlogs were set back", "outbox-relay checkpoint set"},
+	},
+	{
 		name: "reset server", do: []string{"<RESET>", "<ROW after>"},
 		reason: "diverged", want: []string{"lacks transactions that the relay has read"},
 	},

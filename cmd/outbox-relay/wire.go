@@ -38,7 +38,7 @@ const (
 	windowShare      = 0.70
 	openShare        = 0.15
 	trackerShare     = 0.15
-	trackerEntrySize = 192 // bytes of a transaction in flight, rounded up
+	trackerEntrySize = 224 // bytes of a transaction in flight, rounded up
 )
 
 // relayOptions maps the configuration onto the packages.
