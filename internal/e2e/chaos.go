@@ -248,11 +248,7 @@ const settleTime = 4 * time.Minute
 func (r *chaosRun) settle(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
-	text, err := r.site.Executed(limited)
-	if err != nil {
-		return err
-	}
-	executed, err := gtid.ParseSet(text)
+	executed, err := r.site.Executed(limited)
 	if err != nil {
 		return err
 	}

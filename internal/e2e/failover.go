@@ -235,7 +235,7 @@ func (r *failoverRun) change(ctx context.Context, p *promotion) error {
 	if err != nil {
 		return err
 	}
-	return r.o.Servers[old].WaitExecuted(ctx, executed)
+	return r.o.Servers[old].WaitExecuted(ctx, executed.String())
 }
 
 // switchOver is what an operator does: no write is lost.
@@ -248,7 +248,7 @@ func (r *failoverRun) switchOver(ctx context.Context, p *promotion) error {
 	if err != nil {
 		return err
 	}
-	if err := next.WaitExecuted(ctx, executed); err != nil {
+	if err := next.WaitExecuted(ctx, executed.String()); err != nil {
 		return err
 	}
 	return r.take(ctx, p)

@@ -347,11 +347,7 @@ func (r *handoverRun) last(ctx context.Context) error {
 func (r *handoverRun) settle(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, recoveryTime)
 	defer cancel()
-	text, err := r.site.Executed(limited)
-	if err != nil {
-		return err
-	}
-	executed, err := gtid.ParseSet(text)
+	executed, err := r.site.Executed(limited)
 	if err != nil {
 		return err
 	}

@@ -151,15 +151,11 @@ func (r *running) wait(t *testing.T, what string, ok func(relay.Status) bool) {
 // waitSaved waits until the stored position contains all that was executed.
 func (r *running) waitSaved(t *testing.T, s *e2e.Site) {
 	t.Helper()
-	text, err := s.Executed(testContext(t))
+	executed, err := s.Executed(testContext(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	executed, err := gtid.ParseSet(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.wait(t, "the checkpoint contains "+text, func(st relay.Status) bool {
+	r.wait(t, "the checkpoint contains "+executed.String(), func(st relay.Status) bool {
 		saved, err := gtid.ParseSet(st.Checkpoint.GTIDSet)
 		return err == nil && saved.ContainsSet(executed)
 	})

@@ -45,7 +45,7 @@ func TestARowBeyondTheLimitHaltsWithItsIdUntilTheLimitIsRaised(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, _, _ := strings.Cut(executed, ":")
+	server, _, _ := strings.Cut(executed.String(), ":")
 	topic := s.Name + ".order"
 	waitHalted(t, r, "row_too_large", `id "4711"`, "position "+server+":", "#1", s.Database()+".orders_outbox", "the row has 30000", "limits.row allows 1048576", "raise limits.row")
 	stop(t, r)

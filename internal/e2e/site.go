@@ -126,9 +126,11 @@ func (s *Site) make(ctx context.Context) error {
 	if err := s.allow(ctx); err != nil {
 		return err
 	}
-	if s.First, err = s.Executed(ctx); err != nil {
+	first, err := s.Executed(ctx)
+	if err != nil {
 		return err
 	}
+	s.First = first.String()
 	if s.o.NoTopics {
 		return nil
 	}
@@ -176,12 +178,12 @@ func (s *Site) Topics() []string {
 func (s *Site) CheckpointPath() string { return filepath.Join(s.Dir, "checkpoint") }
 
 // Executed is the server's gtid_executed.
-func (s *Site) Executed(ctx context.Context) (string, error) {
+func (s *Site) Executed(ctx context.Context) (*gtid.Set, error) {
 	var set string
 	if err := s.DB.QueryRowContext(ctx, "SELECT @@global.gtid_executed").Scan(&set); err != nil {
-		return "", fmt.Errorf("asking for gtid_executed: %w", err)
+		return nil, fmt.Errorf("asking for gtid_executed: %w", err)
 	}
-	return strings.ReplaceAll(set, "\n", ""), nil
+	return gtid.ParseSet(set)
 }
 
 // Keep leaves the folder where it is at Close.
@@ -245,11 +247,7 @@ func (s *Site) KillSessions(ctx context.Context) error {
 
 // WaitRelayed returns once the checkpoint that the relay has stored contains all that the server has executed by now.
 func (s *Site) WaitRelayed(ctx context.Context, r *Relay) error {
-	text, err := s.Executed(ctx)
-	if err != nil {
-		return err
-	}
-	executed, err := gtid.ParseSet(text)
+	executed, err := s.Executed(ctx)
 	if err != nil {
 		return err
 	}

@@ -243,11 +243,7 @@ func (c *xaCampaign) finish(ctx context.Context) error {
 // relayed waits until the stored checkpoint contains the markers, which are the last that was executed. It then lacks the PREPAREs of the branches
 // that MySQL has forgotten and nothing else: no end of them is in the binlog, so the relay holds their rows.
 func (c *xaCampaign) relayed(ctx context.Context) error {
-	text, err := c.site.Executed(ctx)
-	if err != nil {
-		return err
-	}
-	executed, err := gtid.ParseSet(text)
+	executed, err := c.site.Executed(ctx)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,7 @@ package httpd
 
 import (
 	"bytes"
-	_ "embed"
+	"embed"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -11,15 +11,12 @@ import (
 	"outbox-relay/relay"
 )
 
-//go:embed page.html
-var pageText string
-
-//go:embed list.html
-var listText string
+//go:embed frame.html page.html list.html
+var pages embed.FS
 
 var (
-	pageTemplate = template.Must(template.New("page").Parse(pageText))
-	listTemplate = template.Must(template.New("list").Parse(listText))
+	pageTemplate = template.Must(template.ParseFS(pages, "page.html", "frame.html"))
+	listTemplate = template.Must(template.ParseFS(pages, "list.html", "frame.html"))
 )
 
 // list is what the template of several relays shows.
