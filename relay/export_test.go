@@ -45,3 +45,27 @@ var DeadLetter = deadLetter
 
 // Acceptable makes a dead letter of one that its topic refuses.
 var Acceptable = acceptable
+
+// cutOnly is a sink that keeps what a window is cut with.
+type cutOnly struct {
+	Transactional
+	checkpoint *checkpoint.Checkpoint
+}
+
+func (s *cutOnly) Cut(c *checkpoint.Checkpoint) error {
+	s.checkpoint = c
+	return nil
+}
+
+// CutAmidStep gives the checkpoint of a window that is cut when rows of a step were handed over, so many behind base, up to the one with the key.
+func CutAmidStep(base *checkpoint.Snapshot, rows int, key []byte) (*checkpoint.Checkpoint, error) {
+	s := &session{Relay: &Relay{o: Options{Name: "test"}}, tracker: checkpoint.NewTracker(&gtid.Set{})}
+	s.tracker.Gather()
+	s.tracker.Snapshot(base)
+	sink := &cutOnly{}
+	w := newWindows(s, sink)
+	s.tracker.Published(s.tracker.BeginRows(1), rows)
+	w.handedRow(base, rows, key)
+	err := w.cut()
+	return sink.checkpoint, err
+}

@@ -220,7 +220,7 @@ func (p *pump) publish(work context.Context, of origin, meta router.Meta, seq ui
 			return err
 		}
 		if of.step != nil {
-			w.handedRow(of.step)
+			w.handedRow(of.step.Base(), of.step.Rows(), of.step.Key())
 		} else {
 			w.handed(of.name, meta.CommitMicros, p.row.Number+1)
 		}

@@ -14,7 +14,6 @@ import (
 	"outbox-relay/binlog"
 	"outbox-relay/binlog/gtid"
 	"outbox-relay/checkpoint"
-	"outbox-relay/snapshot"
 )
 
 // windows commits what a session publishes to a Transactional sink, window by window, each with its checkpoint.
@@ -63,10 +62,10 @@ func (w *windows) handed(gtid []byte, commitMicros int64, rows int) {
 	w.seen++
 }
 
-// handedRow notes that the row that a step gave last is done with as far as the pump goes. mu is held.
-func (w *windows) handedRow(step *snapshot.Step) {
-	w.base, w.rows = step.Base(), step.Rows()
-	w.key = append(w.key[:0], step.Key()...)
+// handedRow notes that rows that were selected are done with as far as the pump goes: so many behind base, up to the one with the key. mu is held.
+func (w *windows) handedRow(base *checkpoint.Snapshot, rows int, key []byte) {
+	w.base, w.rows = base, rows
+	w.key = append(w.key[:0], key...)
 	w.seen++
 }
 

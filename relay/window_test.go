@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -292,5 +293,21 @@ func TestRowsAreDoneOfTheTransactionThatWasBegunOnly(t *testing.T) {
 		if got := relay.Done(checkpoint.Begun{GTID: "a:1", Rows: 7, CommitMicros: c.begun}, c.gtid, c.at); got != c.want {
 			t.Errorf("%+v: %d rows are done", c, got)
 		}
+	}
+}
+
+// A window may be cut amid the rows of a step: they are in it, so its checkpoint is behind them.
+func TestAWindowThatIsCutAmidAStepStoresItsRows(t *testing.T) {
+	t.Parallel()
+	base := checkpoint.NewSnapshot([]string{"app.o", "app.p"}, time.Unix(1, 0))
+	c, err := relay.CutAmidStep(base, 7, []byte(`["7"]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !c.Snapshot.Reading() || len(c.Snapshot.Tables) != 2 || string(c.Snapshot.Tables[0].After) != `["7"]` || c.Snapshot.Tables[0].Rows != 7 || c.Snapshot.Rows() != 7 {
+		t.Errorf("the checkpoint has %+v", c.Snapshot)
+	}
+	if base.Rows() != 0 {
+		t.Error("the progress before was changed")
 	}
 }
