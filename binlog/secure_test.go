@@ -144,6 +144,10 @@ func TestWaysIntoARealServer(t *testing.T) {
 				l.Password = func(context.Context) (string, error) { return "right", nil }
 			}
 			conn, err := binlog.Dial(t.Context(), l)
+			// What the server says of a certificate is lost at times, when it closes the connection before what this end sent has arrived. The next attempt tells.
+			for i := 0; i < 20 && err != nil && c.lasting && strings.Contains(err.Error(), "ends the connection during the login"); i++ {
+				conn, err = binlog.Dial(t.Context(), l)
+			}
 			if c.want == "" {
 				if err != nil {
 					t.Fatal(err)

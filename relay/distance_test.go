@@ -36,6 +36,12 @@ func (k *keeps) distance(context.Context, binlog.Login, string, uint64) (binlog.
 	return k.kept, k.err
 }
 
+func (k *keeps) asked() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.asks
+}
+
 // watched starts a relay whose distance is looked at, with its log.
 func (g *rig) watched() (*keeps, *bytes.Buffer) {
 	k, log := &keeps{}, &bytes.Buffer{}
@@ -96,11 +102,11 @@ func TestAHaltedRelayWarnsBeforeThePurge(t *testing.T) {
 		k, log := g.watched()
 		g.old(11, time.Second)
 		g.source.fails(&binlog.SourceError{Reason: binlog.ReasonStatementWrite, Detail: "a statement"})
-		g.source.away = true
-		asks := k.asks
+		g.source.away.Store(true)
+		asks := k.asked()
 		after(25 * time.Minute)
-		if s := g.relay.Status(); s.PurgeNear != "" || k.asks == asks {
-			t.Errorf("%q, asked %d times", s.PurgeNear, k.asks-asks)
+		if s := g.relay.Status(); s.PurgeNear != "" || k.asked() == asks {
+			t.Errorf("%q, asked %d times", s.PurgeNear, k.asked()-asks)
 		}
 		after(10 * time.Minute)
 		if s := g.relay.Status(); s.Halted == "" || s.PurgeNear == "" || !strings.Contains(log.String(), warned) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -272,7 +273,7 @@ type source struct {
 	allowed func() bool
 	columns func(position *gtid.Set) json.RawMessage // nil: nothing is remembered
 	at      string                                   // address
-	away    bool                                     // not connected
+	away    atomic.Bool                              // not connected
 }
 
 type step struct {
@@ -326,7 +327,7 @@ func (s *source) fails(err error) {
 }
 
 func (s *source) Status() binlog.Status {
-	return binlog.Status{Connected: !s.away, Address: s.at, Login: binlog.Login{Address: s.at}, Since: time.Now()}
+	return binlog.Status{Connected: !s.away.Load(), Address: s.at, Login: binlog.Login{Address: s.at}, Since: time.Now()}
 }
 
 func (s *source) Source() (*binlog.Server, string, uint64) { return nil, "", 0 }
