@@ -140,7 +140,7 @@ func (r *Reader) startDump(ctx context.Context, c *Conn, l Login) error {
 		r.from, r.lacking = "", ""
 	}
 	if r.sample = r.sampleOn(s); r.sample.Micros != 0 && !r.again {
-		behind, r.again = r.seen.Clone(), true
+		behind = r.seen.Clone()
 		behind.Remove(r.sample.Last)
 	}
 	if err := c.net.SetDeadline(time.Now().Add(defaultConnectTimeout)); err != nil {

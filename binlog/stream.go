@@ -147,10 +147,11 @@ func (r *Reader) beginGroup(ev *raw) error {
 	}
 	r.progress()
 	r.group.begin(g)
-	r.group.known = r.again && r.seen.Contains(g.GTID)
-	if r.group.known && r.sample.Micros != 0 && g.GTID == r.sample.Last {
+	if r.sample.Micros != 0 && g.GTID == r.sample.Last {
+		r.group.known = true
 		return r.compareSample(g)
 	}
+	r.group.known = r.again && r.seen.Contains(g.GTID)
 	return nil
 }
 
