@@ -14,30 +14,23 @@ import (
 // errNoAnswer is the error of a batch that is missing in the answer to its request.
 var errNoAnswer = errors.New("the broker's answer does not name the partition")
 
-// complete takes the answer to a request, or the error that came instead. It runs in sarama's reader of the connection, or in the
-// sender when the request could not be sent; so it must not call the broker and must not block.
+// complete takes the answer to a request, or the error that came instead. It runs in the reader of the connection, or in the sender when the connection
+// has ended; so it must not block.
 func (p *Publisher) complete(r *request, resp *sarama.ProduceResponse, err error) {
 	err = r.link.Redact(err)
 	p.mu.Lock()
-	if r.abandoned {
-		p.unlock()
-		return
-	}
 	s := r.sender
-	if s.sending == r {
-		s.sending = nil // answered before the call has returned
-	}
 	if i := slices.Index(s.requests, r); i >= 0 {
 		s.requests = slices.Delete(s.requests, i, i+1)
 	}
 	if resp != nil {
 		p.answeredAt = time.Now()
+		s.answered = p.answeredAt
 		if resp.ThrottleTime > 0 {
 			p.throttle(s, r.link, resp.ThrottleTime)
 		}
 	}
-	local := err != nil && isEncoding(err)
-	if err != nil && !local {
+	if err != nil {
 		p.lost(s, r.link, err)
 	}
 	var acked []*batch
@@ -48,8 +41,6 @@ func (p *Publisher) complete(r *request, resp *sarama.ProduceResponse, err error
 			answer = resp.Blocks[part.topic.name][part.index]
 		}
 		switch {
-		case local:
-			p.unencodable(part, len(r.parts) == 1, err)
 		case answer == nil:
 			p.unanswered(part, err)
 		default:
@@ -70,12 +61,6 @@ func (p *Publisher) complete(r *request, resp *sarama.ProduceResponse, err error
 		p.acknowledge(acked, r)
 	}
 	p.judge(poisons)
-}
-
-// isEncoding tells whether the request never left sarama, and the connection is still good.
-func isEncoding(err error) bool {
-	var e sarama.PacketEncodingError
-	return errors.As(err, &e)
 }
 
 // lost drops a connection after an error. Part of a request may be on the wire, so it can never be used again.
@@ -110,24 +95,6 @@ func (p *Publisher) again(part *partition, c class) {
 	part.pending += b.size
 	part.notBefore = time.Now().Add(backoff(part.failures, low, high))
 	part.failures++
-}
-
-// unencodable treats a request that sarama could not encode. The guilty batch is found by sending each alone, then the guilty record by
-// splitting.
-func (p *Publisher) unencodable(part *partition, alone bool, err error) {
-	b := part.queue[0]
-	part.pending += b.size
-	if !alone {
-		b.alone = true
-		return
-	}
-	// What follows gets the numbers of a record that is given up.
-	p.giveBack(part, b.unknown)
-	if b.count > 1 {
-		p.divide(part, []int{b.count / 2})
-		return
-	}
-	p.refuse(part, ReasonRefused, err)
 }
 
 // giveBack takes the numbers of the head back, which is not in the log by its last attempt. With unknown it may be there by an earlier one, so its

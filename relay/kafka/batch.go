@@ -41,8 +41,6 @@ type batch struct {
 	unknown  bool
 	attempts int
 	offset   int64 // of the first record, once acknowledged; negative if the broker did not say
-	// alone: sent in a request of its own, since a request with it could not be encoded.
-	alone bool
 }
 
 // fits tells whether a record may join under the limits of size, which is exact, and of counts.
@@ -119,13 +117,6 @@ func (b *batch) release(c *chunks) {
 		b.chunks[i] = nil
 	}
 	b.chunks = b.chunks[:0]
-}
-
-// detach gives the batch memory of its own, where somebody may still read the one it has. That is left to the garbage collector.
-func (b *batch) detach() {
-	for i, chunk := range b.chunks {
-		b.chunks[i] = append(make([]byte, 0, cap(chunk)), chunk...)
-	}
 }
 
 // split copies the records into batches that end before the given record indexes (ascending, each above 0 and below count), and

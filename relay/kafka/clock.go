@@ -107,8 +107,11 @@ func (p *Publisher) watch(now time.Time) bool {
 					}
 				}
 			}
-			for _, r := range s.requests {
+			for i, r := range s.requests {
 				busy = true
+				if i == 0 && !r.sentAt.IsZero() && now.Sub(r.sentAt) > answerTimeout && now.Sub(s.answered) > answerTimeout {
+					r.link.Cut()
+				}
 				if r.sentAt.IsZero() || now.Sub(r.sentAt) < staleAfter {
 					continue
 				}

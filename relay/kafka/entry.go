@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 
-	"github.com/IBM/sarama"
-
 	"outbox-relay/router"
 )
 
@@ -17,9 +15,8 @@ import (
 //	16  i64  timestamp, milliseconds
 //	24  u32  index of the record's origin: its table and rule; the top bit marks what is published instead of another record
 //	28  u32  body: bytes of the record in a batch without its length, timestamp delta and offset delta
-//	32  uvarint key length + 1 (0 = null), key; the same for the value; uvarint number of headers, then name and value of each,
-//	    lengths as for the key; id: uvarint 0 = none, 1 = length and bytes follow, i + 2 = equal to the value of header i; position, as
-//	    the key
+//	32  what stands behind these in the batch, as it is sent: key, value, headers, lengths as zigzag varints (-1 = null)
+//	    id: uvarint 0 = none, 1 = length and bytes follow as for the key, i + 2 = equal to the value of header i; position, as the key
 //
 // Numbers are little endian. The deltas depend on the batch and are not stored, so an entry may move between batches.
 type entry []byte
@@ -52,7 +49,6 @@ type shape struct {
 
 func shapeOf(rec *router.Record) shape {
 	s := shape{headers: len(rec.Headers)}
-	s.size = entryFixed + lengthSize(len(rec.Key), rec.Key == nil) + lengthSize(len(rec.Value), rec.Value == nil) + uvarintSize(uint64(len(rec.Headers)))
 	s.body = 1 + bytesSize(len(rec.Key), rec.Key == nil) + bytesSize(len(rec.Value), rec.Value == nil) + varintSize(int64(len(rec.Headers)))
 	if rec.ID != nil {
 		s.id = 1
@@ -60,17 +56,15 @@ func shapeOf(rec *router.Record) shape {
 	for i := range rec.Headers {
 		h := &rec.Headers[i]
 		null := h.Null || h.Value == nil
-		s.size += lengthSize(len(h.Key), false) + lengthSize(len(h.Value), null)
 		s.body += bytesSize(len(h.Key), false) + bytesSize(len(h.Value), null)
 		if s.id == 1 && !null && string(h.Value) == string(rec.ID) {
 			s.id = i + 2
 		}
 	}
-	s.size += uvarintSize(uint64(s.id))
+	s.size = entryFixed + s.body - 1 + uvarintSize(uint64(s.id)) + bytesSize(len(rec.Position), rec.Position == nil)
 	if s.id == 1 {
-		s.size += lengthSize(len(rec.ID), false)
+		s.size += bytesSize(len(rec.ID), false)
 	}
-	s.size += lengthSize(len(rec.Position), rec.Position == nil)
 	return s
 }
 
@@ -86,10 +80,10 @@ func (s shape) put(dst []byte, rec *router.Record, seq uint64, origin uint32) {
 	n := entryFixed
 	n += putBytes(dst[n:], rec.Key, rec.Key == nil)
 	n += putBytes(dst[n:], rec.Value, rec.Value == nil)
-	n += binary.PutUvarint(dst[n:], uint64(len(rec.Headers)))
+	n += binary.PutVarint(dst[n:], int64(len(rec.Headers)))
 	for i := range rec.Headers {
 		h := &rec.Headers[i]
-		n += binary.PutUvarint(dst[n:], uint64(len(h.Key)+1))
+		n += binary.PutVarint(dst[n:], int64(len(h.Key)))
 		n += copy(dst[n:], h.Key)
 		n += putBytes(dst[n:], h.Value, h.Null || h.Value == nil)
 	}
@@ -99,6 +93,9 @@ func (s shape) put(dst []byte, rec *router.Record, seq uint64, origin uint32) {
 	}
 	putBytes(dst[n:], rec.Position, rec.Position == nil)
 }
+
+// wire is what stands behind the offset of the record in a batch.
+func (e entry) wire() []byte { return e[entryFixed : entryFixed+e.body()-1] }
 
 // fields reads the parts of an entry one after the other.
 type fields struct{ rest []byte }
@@ -115,29 +112,19 @@ func (f *fields) number() uint64 {
 	return v
 }
 
+// count reads a number that is not negative.
+func (f *fields) count() int { return int(f.number() >> 1) }
+
 // bytes gives nil for null; anything else points into the entry.
 func (f *fields) bytes() []byte {
-	n := f.number()
-	if n == 0 {
+	zigzag := f.number()
+	if zigzag&1 != 0 {
 		return nil
 	}
-	b := f.rest[: n-1 : n-1]
-	f.rest = f.rest[n-1:]
+	n := zigzag >> 1
+	b := f.rest[:n:n]
+	f.rest = f.rest[n:]
 	return b
-}
-
-// fill sets key, value and headers of rec from the entry, and gives the number of headers used. hs and ptrs have room for them.
-func (e entry) fill(rec *sarama.Record, hs []sarama.RecordHeader, ptrs []*sarama.RecordHeader) int {
-	f := e.fields()
-	rec.Key = f.bytes()
-	rec.Value = f.bytes()
-	n := int(f.number())
-	for i := range n {
-		hs[i].Key = f.bytes()
-		hs[i].Value = f.bytes()
-	}
-	rec.Headers = ptrs[:n:n]
-	return n
 }
 
 // key gives the key alone.
@@ -150,14 +137,14 @@ func (e entry) headerCount() int {
 	f := e.fields()
 	f.bytes()
 	f.bytes()
-	return int(f.number())
+	return f.count()
 }
 
 // record gives the entry as a record that shares no memory with it.
 func (e entry) record(topic string, o origin) *router.Record {
 	f := e.fields()
 	rec := &router.Record{Topic: topic, Key: bytes.Clone(f.bytes()), Value: bytes.Clone(f.bytes()), TimestampMillis: e.millis(), Partition: e.partition(), Table: o.table, Rule: o.rule}
-	n := int(f.number())
+	n := f.count()
 	for range n {
 		h := router.Header{Key: string(f.bytes()), Value: bytes.Clone(f.bytes())}
 		h.Null = h.Value == nil
@@ -178,7 +165,7 @@ func (e entry) names() (id, position string) {
 	f := e.fields()
 	f.bytes()
 	f.bytes()
-	n := int(f.number())
+	n := f.count()
 	values := make([][]byte, n)
 	for i := range n {
 		key := f.bytes()
@@ -201,18 +188,11 @@ func (e entry) names() (id, position string) {
 
 func putBytes(dst, b []byte, null bool) int {
 	if null {
-		dst[0] = 0
+		dst[0] = 1 // -1
 		return 1
 	}
-	n := binary.PutUvarint(dst, uint64(len(b)+1))
+	n := binary.PutVarint(dst, int64(len(b)))
 	return n + copy(dst[n:], b)
-}
-
-func lengthSize(n int, null bool) int {
-	if null {
-		return 1
-	}
-	return uvarintSize(uint64(n+1)) + n
 }
 
 // bytesSize is the size of a byte field in a record of Kafka: zigzag length, -1 for null, then the bytes.

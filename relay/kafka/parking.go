@@ -162,7 +162,7 @@ func (p *Publisher) setAside(part *partition, found []int) {
 		return
 	}
 	aside := &batch{openedAt: b.openedAt, window: b.window, sealed: true, parked: true, poison: &PoisonError{}}
-	rest := &batch{openedAt: b.openedAt, window: b.window, sealed: b.sealed, alone: b.alone}
+	rest := &batch{openedAt: b.openedAt, window: b.window, sealed: b.sealed}
 	i := 0
 	for e := range b.entries() {
 		to := rest

@@ -3,11 +3,13 @@ package kafka
 import (
 	"context"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
 
 	"outbox-relay/relay/kafka/conn"
+	"outbox-relay/relay/kafka/produce"
 )
 
 const (
@@ -15,14 +17,18 @@ const (
 	laneAside  = 1 // for partitions that wait for replicas
 	lanes      = 2
 
-	// hugeRequest is from which size on a request, of one record then, is encoded only when what it came from is gone: sarama makes two or three
-	// copies of it, and the buffers that the row went through would add two more.
+	// hugeRequest is from which size on a request, of one record then, is encoded only when what it came from is gone: one or two copies are made of
+	// it, and the buffers that the row went through would add two more.
 	hugeRequest = 4 << 20
 
 	// produceTimeout is how long a broker may wait for replicas before it answers with code 7. A connection is served one request at a
 	// time, so this bounds how long a partition short of replicas holds up its neighbours.
 	produceTimeout = 2500 * time.Millisecond
-	produceRead    = produceTimeout + 3*time.Second
+	// answerTimeout is how long the oldest request of a connection may be without an answer.
+	answerTimeout = produceTimeout + 3*time.Second
+
+	maxInFlight = 3 // requests of a connection: a broker works on one at a time, the next ones wait in its socket
+	produceCall = 0 // the number of the call
 
 	askAgain = 20 * time.Millisecond // while Options.Allowed gives false
 )
@@ -45,16 +51,16 @@ type sender struct {
 	ready     []*partition // to be sent, in this order
 	requests  []*request   // in flight
 	link      *conn.Link   // nil without a connection
+	answered  time.Time    // when an answer came last
 	opening   *conn.Link   // while it is dialed
 	openingAt time.Time
 	failures  int
 	lastErr   error
 	rest      time.Time  // nothing is sent before, by the broker's wish
 	muted     *conn.Link // whose wish is longer than that
-	sending   *request   // handed to sarama and not back
-	retired   bool       // another sender has its place
 
-	slab slab
+	pipe    *produce.Pipe // of link
+	encoder produce.Encoder
 }
 
 // request is a produce request: the heads of some partitions of one node.
@@ -63,13 +69,8 @@ type request struct {
 	link    *conn.Link
 	parts   []*partition
 	batches []*batch
-	limits  []int // size up to which each batch may grow by compression
 	size    int
-	count   int
-	headers int
 	sentAt  time.Time
-	// abandoned: its batches are sent again by another request, and its answer means nothing.
-	abandoned bool
 }
 
 // sender gives the sender that a partition uses, starting it the first time.
@@ -107,12 +108,6 @@ func (s *sender) run(ctx context.Context) {
 		}
 		for s.step(ctx) {
 		}
-		s.p.mu.Lock()
-		retired := s.retired
-		s.p.mu.Unlock()
-		if retired {
-			return
-		}
 	}
 }
 
@@ -121,7 +116,7 @@ func (s *sender) step(ctx context.Context) bool {
 	if !s.pending() {
 		return false
 	}
-	if rest := s.throttled(nil); rest > 0 {
+	if rest := s.throttled(); rest > 0 {
 		return sleep(ctx, rest)
 	}
 	l, err := s.connect(ctx)
@@ -135,27 +130,33 @@ func (s *sender) step(ctx context.Context) bool {
 	if r.size > hugeRequest {
 		runtime.GC() // tens of milliseconds, beside hundreds for the request
 	}
-	req := s.build(r)
-	for rest := time.Duration(1); rest > 0; {
+	frame := s.encode(r)
+	if !s.permitted(ctx, r) {
+		return false
+	}
+	s.pipe.Send(frame, func(resp *sarama.ProduceResponse, err error) { s.p.complete(r, resp, err) })
+	s.encoder.Forget()
+	return true
+}
+
+// permitted waits until the request may be sent; false means that ctx has ended.
+func (s *sender) permitted(ctx context.Context, r *request) bool {
+	for {
 		if !s.allowed(ctx) {
 			return false
 		}
-		if rest = s.throttled(r); rest > 0 && !sleep(ctx, rest) {
+		rest := s.throttled()
+		if rest == 0 {
+			break
+		}
+		if !sleep(ctx, rest) {
 			return false
 		}
 	}
-	if l.Dead() {
-		s.p.complete(r, nil, conn.ErrCut) // it may be dead by a broker's wish that sarama would still heed
-		return true
-	}
-	err = l.Broker.AsyncProduce(req, func(resp *sarama.ProduceResponse, err error) { s.p.complete(r, resp, err) })
-	s.slab.forget()
 	s.p.mu.Lock()
-	s.sending = nil
-	s.p.mu.Unlock()
-	if err != nil {
-		s.p.complete(r, nil, err)
-	}
+	defer s.p.mu.Unlock()
+	r.sentAt = time.Now()
+	s.p.startWatch(r.sentAt)
 	return true
 }
 
@@ -163,7 +164,7 @@ func (s *sender) step(ctx context.Context) bool {
 func (s *sender) pending() bool {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
-	if len(s.requests) >= conn.MaxInFlight {
+	if len(s.requests) >= maxInFlight {
 		return false
 	}
 	for _, part := range s.ready {
@@ -184,12 +185,15 @@ func (s *sender) connect(ctx context.Context) (*conn.Link, error) {
 		return l, nil
 	}
 	s.disconnect()
-	l, err := conn.Dial(ctx, &p.o.conn, addr, produceRead, func(l *conn.Link) {
+	l, err := conn.Dial(ctx, &p.o.conn, addr, answerTimeout, func(l *conn.Link) {
 		p.mu.Lock()
 		s.opening, s.openingAt = l, time.Now()
 		p.startWatch(s.openingAt)
 		p.mu.Unlock()
 	})
+	if err == nil {
+		err = s.open(l)
+	}
 	p.mu.Lock()
 	defer p.unlock()
 	s.opening = nil
@@ -201,6 +205,21 @@ func (s *sender) connect(ctx context.Context) (*conn.Link, error) {
 	}
 	s.link, s.failures, s.lastErr = l, 0, nil
 	return l, nil
+}
+
+// open makes the pipe of a new connection.
+func (s *sender) open(l *conn.Link) error {
+	newest, err := l.Newest(produceCall)
+	if err == nil {
+		version := produce.VersionFor(min(newest, s.p.o.produceVersion()))
+		s.pipe, err = produce.NewPipe(l.Conn(), version, l.LogIn(), l.Cut)
+	}
+	if err != nil {
+		s.p.start(func(context.Context) { l.Close() }) // ends with the last call on the broker
+		return l.Redact(err)
+	}
+	s.p.start(func(context.Context) { s.pipe.Run() }) // ended by the end of the connection
+	return nil
 }
 
 // disconnect drops the connection. Requests on it get their callbacks.
@@ -292,8 +311,7 @@ func (r *request) fits(b *batch) bool {
 	if len(r.batches) == 0 {
 		return true
 	}
-	return !b.alone && !r.batches[0].alone && r.size+b.size <= maxRequest && r.count+b.count <= maxRequestRecords &&
-		r.headers+b.headers <= maxRequestHeaders
+	return r.size+b.size <= maxRequest
 }
 
 // take puts the head of a partition into a request.
@@ -311,31 +329,62 @@ func (p *Publisher) take(part *partition, r *request) {
 	}
 	r.parts = append(r.parts, part)
 	r.batches = append(r.batches, b)
-	r.limits = append(r.limits, part.topic.batchLimit(maxRequest, true))
 	r.size += b.size
-	r.count += b.count
-	r.headers += b.headers
 }
 
-// build encodes the request into sarama's terms.
-func (s *sender) build(r *request) *sarama.ProduceRequest {
-	s.slab.reset(r.count, r.headers)
-	req := &sarama.ProduceRequest{
-		RequiredAcks: sarama.WaitForAll,
-		Timeout:      int32(produceTimeout / time.Millisecond),
-		Version:      s.p.o.produceVersion(),
-	}
+// encode makes the bytes of the request, which are valid until the next one.
+func (s *sender) encode(r *request) []byte {
+	order, topics := r.byTopic()
+	head := produce.Head{Version: s.pipe.Version(), ClientID: s.p.o.ClientID, TimeoutMillis: int32(produceTimeout / time.Millisecond), Topics: topics}
 	if t := s.p.txn; t != nil {
-		req.TransactionalID = &t.id
+		head.TransactionalID = &t.id
 	}
-	for i, b := range r.batches {
-		codec := s.p.o.codec
-		if b.count == 1 && b.size > r.limits[i] {
-			codec = sarama.CompressionNone // it fits, but not if it should grow
+	e := &s.encoder
+	e.Begin(head)
+	for i := 0; i < len(order); {
+		t, n := r.parts[order[i]].topic, 1
+		for i+n < len(order) && r.parts[order[i+n]].topic == t {
+			n++
 		}
-		req.AddBatch(r.parts[i].topic.name, r.parts[i].index, s.slab.build(b, codec, req.TransactionalID != nil))
+		e.Topic(t.name, n, i == 0)
+		for _, k := range order[i : i+n] {
+			s.encodeBatch(r.parts[k].index, r.batches[k])
+		}
+		i += n
 	}
-	return req
+	return e.End()
+}
+
+// byTopic gives the indexes of the batches with those of a topic side by side, and the number of topics.
+func (r *request) byTopic() (order []int, topics int) {
+	order = make([]int, len(r.parts))
+	seen := make(map[*topic]int, 1)
+	for i, part := range r.parts {
+		order[i] = i
+		if _, ok := seen[part.topic]; !ok {
+			seen[part.topic] = len(seen)
+		}
+	}
+	if len(seen) > 1 {
+		slices.SortStableFunc(order, func(a, b int) int { return seen[r.parts[a].topic] - seen[r.parts[b].topic] })
+	}
+	return order, len(seen)
+}
+
+func (s *sender) encodeBatch(partition int32, b *batch) {
+	e := &s.encoder
+	e.BeginBatch(produce.Batch{
+		Partition: partition, Codec: s.p.o.codec, Count: b.count, Base: b.base, Latest: b.latest, Size: b.size,
+		ProducerID: b.pid, Epoch: b.epoch, Sequence: b.sequence, Transactional: s.p.txn != nil,
+	})
+	for _, chunk := range b.chunks {
+		for len(chunk) > 0 {
+			var rec entry
+			rec, chunk = firstEntry(chunk)
+			e.Record(rec.millis()-b.base, rec.wire())
+		}
+	}
+	e.EndBatch()
 }
 
 // allowed waits for permission to send; false means that ctx has ended.

@@ -145,6 +145,38 @@ func (l *Link) Close() {
 	_ = l.Broker.Close()
 }
 
+// Newest gives the newest version of a call that the broker knows and sarama would too, by the number of the call; -1 if it knows none.
+func (l *Link) Newest(call int16) (int16, error) {
+	resp, err := l.Broker.ApiVersions(&sarama.ApiVersionsRequest{})
+	if err != nil {
+		return 0, err
+	}
+	for _, k := range resp.ApiKeys {
+		if k.ApiKey == call {
+			return k.MaxVersion, nil
+		}
+	}
+	return -1, nil
+}
+
+// Conn is the connection itself, for calls that sarama does not make. Nothing may be under way on Broker meanwhile.
+func (l *Link) Conn() net.Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.socket
+}
+
+// LogIn logs in again if the broker would end the session for its age soon: sarama looks at that before each call. nil without a login.
+func (l *Link) LogIn() func() error {
+	if l.user == "" && l.token == nil {
+		return nil
+	}
+	return func() error {
+		_, err := l.Broker.ApiVersions(&sarama.ApiVersionsRequest{})
+		return err
+	}
+}
+
 // Dialer is a dialer for a client of sarama's whose connections end when ctx does, as sarama's Config.Net.Proxy.Dialer takes it.
 func Dialer(ctx context.Context, o *Options) interface {
 	Dial(network, addr string) (net.Conn, error)

@@ -1,0 +1,90 @@
+package produce
+
+import (
+	"github.com/IBM/sarama"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/snappy/xerial"
+	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
+)
+
+// compressor keeps what the codecs need from batch to batch; each is made when it is used first.
+type compressor struct {
+	sink sink
+	lz4  *lz4.Writer
+	gzip *gzip.Writer
+	zstd *zstd.Encoder
+}
+
+// sink gathers what a codec writes.
+type sink struct{ buf []byte }
+
+// Write implements io.Writer.
+func (s *sink) Write(b []byte) (int, error) {
+	s.buf = append(s.buf, b...)
+	return len(b), nil
+}
+
+// append appends src, compressed as Kafka wants it. Where a codec fails, which none does without a fault of its own, it gives src as it is.
+func (c *compressor) append(dst, src []byte, codec sarama.CompressionCodec) []byte {
+	from := len(dst)
+	var err error
+	switch codec {
+	case sarama.CompressionLZ4:
+		dst, err = c.appendLZ4(dst, src)
+	case sarama.CompressionZSTD:
+		dst, err = c.appendZstd(dst, src)
+	case sarama.CompressionGZIP:
+		dst, err = c.appendGzip(dst, src)
+	case sarama.CompressionSnappy:
+		dst = append(dst, xerial.Encode(nil, src)...)
+	default:
+		return append(dst, src...)
+	}
+	if err != nil {
+		return append(dst[:from], src...)
+	}
+	return dst
+}
+
+func (c *compressor) appendLZ4(dst, src []byte) ([]byte, error) {
+	if c.lz4 == nil {
+		c.lz4 = lz4.NewWriter(nil)
+		if err := c.lz4.Apply(lz4.BlockSizeOption(lz4.Block64Kb), lz4.ChecksumOption(false)); err != nil {
+			return dst, err
+		}
+	}
+	c.sink.buf = dst
+	c.lz4.Reset(&c.sink)
+	_, err := c.lz4.Write(src)
+	if closed := c.lz4.Close(); err == nil {
+		err = closed
+	}
+	dst, c.sink.buf = c.sink.buf, nil
+	return dst, err
+}
+
+func (c *compressor) appendGzip(dst, src []byte) ([]byte, error) {
+	c.sink.buf = dst
+	if c.gzip == nil {
+		c.gzip = gzip.NewWriter(&c.sink)
+	} else {
+		c.gzip.Reset(&c.sink)
+	}
+	_, err := c.gzip.Write(src)
+	if closed := c.gzip.Close(); err == nil {
+		err = closed
+	}
+	dst, c.sink.buf = c.sink.buf, nil
+	return dst, err
+}
+
+func (c *compressor) appendZstd(dst, src []byte) ([]byte, error) {
+	if c.zstd == nil {
+		var err error
+		if c.zstd, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false)); err != nil {
+			return dst, err
+		}
+	}
+	return c.zstd.EncodeAll(src, dst), nil
+}
