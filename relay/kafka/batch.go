@@ -14,7 +14,6 @@ const maxDelta = 1e12
 type batch struct {
 	chunks   [][]byte
 	count    int
-	headers  int
 	size     int   // exact size on the wire before compression
 	base     int64 // timestamp of the first record, milliseconds
 	latest   int64 // highest timestamp
@@ -43,9 +42,9 @@ type batch struct {
 	offset   int64 // of the first record, once acknowledged; negative if the broker did not say
 }
 
-// fits tells whether a record may join under the limits of size, which is exact, and of counts.
-func (b *batch) fits(body int, millis int64, headers, limit int) bool {
-	if b.sealed || b.poison != nil || b.count >= maxRequestRecords || b.headers+headers > maxRequestHeaders {
+// fits tells whether a record may join under the limit of size, which is exact.
+func (b *batch) fits(body int, millis int64, limit int) bool {
+	if b.sealed || b.poison != nil {
 		return false
 	}
 	delta := millis - b.base
@@ -53,14 +52,13 @@ func (b *batch) fits(body int, millis int64, headers, limit int) bool {
 }
 
 // add gives room of n bytes for the entry of one more record and counts the record.
-func (b *batch) add(c *chunks, n, body int, millis int64, headers int) []byte {
+func (b *batch) add(c *chunks, n, body int, millis int64) []byte {
 	if b.count == 0 {
 		b.base, b.latest, b.size = millis, millis, batchHeader
 	}
 	b.size += recordSize(body, millis-b.base, int64(b.count))
 	b.latest = max(b.latest, millis)
 	b.count++
-	b.headers += headers
 
 	last := len(b.chunks) - 1
 	if last < 0 || cap(b.chunks[last])-len(b.chunks[last]) < n {
@@ -99,7 +97,6 @@ func (b *batch) shift(c *chunks) int {
 	e := b.first()
 	size := recordSize(e.body(), e.millis()-b.base, 0)
 	b.count--
-	b.headers -= e.headerCount()
 	b.size -= size
 	if chunk := b.chunks[0]; len(e) < len(chunk) {
 		b.chunks[0] = chunk[:copy(chunk, chunk[len(e):])]
@@ -131,7 +128,7 @@ func (b *batch) split(c *chunks, at []int) []*batch {
 			part = &batch{sealed: true, openedAt: b.openedAt, window: b.window}
 			at = at[1:]
 		}
-		copy(part.add(c, len(e), e.body(), e.millis(), e.headerCount()), e)
+		copy(part.add(c, len(e), e.body(), e.millis()), e)
 		i++
 	}
 	b.release(c)

@@ -239,7 +239,7 @@ func (p *Publisher) takeBack(t *topic) []*batch {
 		} else if n := len(out); n == 0 || out[n-1].sealed || out[n-1].size > maxChunk {
 			out = append(out, &batch{openedAt: time.Now()})
 		}
-		copy(out[len(out)-1].add(&p.chunks, len(e), e.body(), e.millis(), e.headerCount()), e)
+		copy(out[len(out)-1].add(&p.chunks, len(e), e.body(), e.millis()), e)
 		first.next()
 	}
 	for _, b := range old {

@@ -41,14 +41,13 @@ func firstEntry(chunk []byte) (e entry, rest []byte) {
 
 // shape is what must be known of a record before its entry is written.
 type shape struct {
-	size    int // of the entry
-	body    int // see entry
-	headers int
-	id      int // 0 none, 1 inline, i+2 header i
+	size int // of the entry
+	body int // see entry
+	id   int // 0 none, 1 inline, i+2 header i
 }
 
 func shapeOf(rec *router.Record) shape {
-	s := shape{headers: len(rec.Headers)}
+	var s shape
 	s.body = 1 + bytesSize(len(rec.Key), rec.Key == nil) + bytesSize(len(rec.Value), rec.Value == nil) + varintSize(int64(len(rec.Headers)))
 	if rec.ID != nil {
 		s.id = 1
@@ -131,13 +130,6 @@ func (f *fields) bytes() []byte {
 func (e entry) key() []byte {
 	f := e.fields()
 	return f.bytes()
-}
-
-func (e entry) headerCount() int {
-	f := e.fields()
-	f.bytes()
-	f.bytes()
-	return f.count()
 }
 
 // record gives the entry as a record that shares no memory with it.

@@ -18,14 +18,14 @@ func (p *Publisher) hold(t *topic, rec *router.Record, s shape, m mark) {
 		b = &batch{openedAt: time.Now(), window: m.window}
 		t.wait(b)
 	}
-	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis, s.headers), rec, m.seq, m.from)
+	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis), rec, m.seq, m.from)
 	p.count(s.size, m.window)
 }
 
 // place gives room for the entry of a record at the end of a partition.
-func (p *Publisher) place(part *partition, window uint32, n, body int, millis int64, headers int) []byte {
+func (p *Publisher) place(part *partition, window uint32, n, body int, millis int64) []byte {
 	b := part.tail()
-	if b == nil || b.window != window || !b.fits(body, millis, headers, part.topic.batchLimit(p.o.MaxBatch, p.o.codec != 0)) {
+	if b == nil || b.window != window || !b.fits(body, millis, min(part.topic.limits.maxMessage, p.o.MaxBatch)) {
 		b = &batch{openedAt: time.Now(), window: window}
 		part.enqueue(b)
 	}
@@ -33,7 +33,7 @@ func (p *Publisher) place(part *partition, window uint32, n, body int, millis in
 		p.hurry(part.topic)
 	}
 	before := b.size
-	dst := b.add(&p.chunks, n, body, millis, headers)
+	dst := b.add(&p.chunks, n, body, millis)
 	part.pending += b.size - before
 	part.topic.routed++
 	if part.halted != nil {
@@ -199,7 +199,7 @@ func (p *Publisher) routeBatch(t *topic, b *batch, now time.Time) (rest *batch) 
 		if rest == nil {
 			rest = &batch{openedAt: b.openedAt, window: b.window}
 		}
-		copy(rest.add(&p.chunks, len(e), e.body(), e.millis(), e.headerCount()), e)
+		copy(rest.add(&p.chunks, len(e), e.body(), e.millis()), e)
 	}
 	b.release(&p.chunks)
 	if rest != nil && t.doubtful == 0 {
@@ -215,7 +215,7 @@ func (p *Publisher) routeEntry(t *topic, e entry, window uint32, now time.Time) 
 	reason, err := t.check(key, e.body(), e.millis(), want, now)
 	if err == nil {
 		part := t.choose(p.o.partitioner, key, want, len(e))
-		copy(p.place(part, window, len(e), e.body(), e.millis(), e.headerCount()), e)
+		copy(p.place(part, window, len(e), e.body(), e.millis()), e)
 		return true
 	}
 	if !t.fresh(now) {
@@ -223,12 +223,12 @@ func (p *Publisher) routeEntry(t *topic, e entry, window uint32, now time.Time) 
 	}
 	part := p.partitionOf(t, e)
 	if part.halted != nil { // nothing of it is sent any more
-		copy(p.place(part, window, len(e), e.body(), e.millis(), e.headerCount()), e)
+		copy(p.place(part, window, len(e), e.body(), e.millis()), e)
 		return true
 	}
 	b := &batch{openedAt: now, window: window, sealed: true, blocks: true}
 	t.doubtful++
-	copy(b.add(&p.chunks, len(e), e.body(), e.millis(), e.headerCount()), e)
+	copy(b.add(&p.chunks, len(e), e.body(), e.millis()), e)
 	b.poison = p.poisonOf(e, t.name, part.index, reason, err)
 	if want != router.AnyPartition {
 		b.poison.Partition = want

@@ -60,7 +60,7 @@ func (p *Publisher) queueRefused(rec *router.Record, s shape, bad *PoisonError) 
 
 func (p *Publisher) keepRefused(rec *router.Record, s shape, bad *PoisonError, final bool) error {
 	b := &batch{openedAt: time.Now(), window: p.window, sealed: true, final: final, poison: bad}
-	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis, s.headers), rec, bad.Seq, p.origin(rec))
+	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis), rec, bad.Seq, p.origin(rec))
 	t := p.topic(rec.Topic)
 	if !t.open() {
 		p.hurry(t)
@@ -235,7 +235,7 @@ func (p *Publisher) replace(part *partition, rec *router.Record, seq uint64) *Po
 		return p.poison(reason, err, rec, s, seq)
 	}
 	b := &batch{openedAt: part.queue[0].openedAt, window: m.window, sealed: true}
-	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis, s.headers), rec, m.seq, m.from)
+	s.put(b.add(&p.chunks, s.size, s.body, rec.TimestampMillis), rec, m.seq, m.from)
 	if part.queue[0].count > 1 { // the others are judged behind it
 		part.queue = slices.Insert(part.queue, 0, b)
 	} else {

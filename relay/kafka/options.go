@@ -26,9 +26,6 @@ const (
 	minMaxBatch     = 1 << 10
 	// maxRequest caps the raw bytes of one produce request, unless a single batch is larger.
 	maxRequest = 1 << 20
-	// maxRequestRecords and maxRequestHeaders cap what a request holds besides bytes: sarama wants a struct for each of them.
-	maxRequestRecords = 8192
-	maxRequestHeaders = 32768
 )
 
 // Options configure a [Publisher]. Brokers, Acked and Poisoned are required.

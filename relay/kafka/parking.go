@@ -169,7 +169,7 @@ func (p *Publisher) setAside(part *partition, found []int) {
 		if len(found) > 0 && found[0] == i {
 			to, found = aside, found[1:]
 		}
-		copy(to.add(&p.chunks, len(e), e.body(), e.millis(), e.headerCount()), e)
+		copy(to.add(&p.chunks, len(e), e.body(), e.millis()), e)
 		i++
 	}
 	part.pending += aside.size + rest.size - b.size

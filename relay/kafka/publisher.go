@@ -219,7 +219,7 @@ func (p *Publisher) accept(rec *router.Record, s shape, m mark) *PoisonError {
 		return nil
 	}
 	part := t.choose(p.o.partitioner, rec.Key, rec.Partition, s.size)
-	dst := p.place(part, m.window, s.size, s.body, rec.TimestampMillis, s.headers)
+	dst := p.place(part, m.window, s.size, s.body, rec.TimestampMillis)
 	s.put(dst, rec, m.seq, m.from)
 	p.count(s.size, m.window)
 	p.flushOld()

@@ -212,7 +212,7 @@ func (s *sender) open(l *conn.Link) error {
 	newest, err := l.Newest(produceCall)
 	if err == nil {
 		version := produce.VersionFor(min(newest, s.p.o.produceVersion()))
-		s.pipe, err = produce.NewPipe(l.Conn(), version, l.LogIn(), l.Cut)
+		s.pipe, err = produce.NewPipe(l.Conn(), version, l, l.Cut)
 	}
 	if err != nil {
 		s.p.start(func(context.Context) { l.Close() }) // ends with the last call on the broker

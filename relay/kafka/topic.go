@@ -117,19 +117,6 @@ func (t *topic) unblock(b *batch) {
 	}
 }
 
-// batchLimit is the size that a batch of this topic may have before compression.
-func (t *topic) batchLimit(maxBatch int, compressed bool) int {
-	limit := t.limits.maxMessage
-	if compressed {
-		limit -= expansion(limit)
-	}
-	return min(limit, maxBatch)
-}
-
-// expansion bounds what compression adds to bytes that do not compress. The worst of the codecs is snappy in its framed form with
-// 20 + 32 bytes for each block of 32 KiB; this is twice that and a kilobyte.
-func expansion(size int) int { return 1<<10 + size/256 }
-
 // check tells whether the topic as it is known can take the record. A verdict of old knowledge has to be confirmed by new.
 func (t *topic) check(key []byte, body int, millis int64, want int32, now time.Time) (reason string, err error) {
 	l := &t.limits

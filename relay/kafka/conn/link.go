@@ -52,6 +52,8 @@ type Link struct {
 	password string // what it logged in with
 	token    *token // what gives the later ones, with oauthbearer
 	answered bool   // Dial succeeded: the broker has told its versions
+	session  *session
+	until    time.Time // when the login has to be renewed; zero for never
 }
 
 // Dial opens a link and waits until it can be used, a few seconds at most. The link is cut when ctx ends. Single reads and writes on it take read
@@ -88,6 +90,7 @@ func Dial(ctx context.Context, o *Options, addr string, read time.Duration, open
 		return nil, o.Explain(l, addr, err)
 	}
 	l.answered = true
+	l.until = l.sessionEnd(time.Now())
 	return l, nil
 }
 
@@ -166,15 +169,25 @@ func (l *Link) Conn() net.Conn {
 	return l.socket
 }
 
-// LogIn logs in again if the broker would end the session for its age soon: sarama looks at that before each call. nil without a login.
-func (l *Link) LogIn() func() error {
-	if l.user == "" && l.token == nil {
-		return nil
+// LogInAt is when LogIn has to be called, since the broker ends the session for its age soon after; zero for never.
+func (l *Link) LogInAt() time.Time { return l.until }
+
+// LogIn logs in again over the connection, on which nothing else may be under way.
+func (l *Link) LogIn() error {
+	l.socket.session = l.session
+	_, err := l.Broker.ApiVersions(&sarama.ApiVersionsRequest{}) // sarama logs in before any call when it is time
+	l.until = l.sessionEnd(time.Now())
+	return err
+}
+
+// sessionEnd takes what was heard of the session's lifetime, and listens no more.
+func (l *Link) sessionEnd(now time.Time) time.Time {
+	s := l.socket.session
+	if s == nil {
+		return time.Time{}
 	}
-	return func() error {
-		_, err := l.Broker.ApiVersions(&sarama.ApiVersionsRequest{})
-		return err
-	}
+	l.session, l.socket.session = s, nil
+	return s.end(now)
 }
 
 // Dialer is a dialer for a client of sarama's whose connections end when ctx does, as sarama's Config.Net.Proxy.Dialer takes it.

@@ -147,7 +147,7 @@ func TestRequestsAreReadByAnotherImplementation(t *testing.T) {
 			t.Run(fmt.Sprintf("version %d, %s", version, codec), func(t *testing.T) {
 				random := rand.New(rand.NewPCG(uint64(version), uint64(codec)))
 				var e Encoder
-				for round := range 20 { // buffers are used again
+				for round := range 6 { // buffers are used again
 					topics := 1 + random.IntN(3)
 					head := Head{Version: version, ClientID: "relay", TimeoutMillis: 2500, Topics: topics}
 					if round%2 == 1 {

@@ -14,12 +14,16 @@ import (
 	"github.com/IBM/sarama"
 )
 
-const (
-	// loginEvery is how often a connection with a login is given back to sarama for a moment, which logs in again when the session is near its end.
-	loginEvery = 5 * time.Second
-	// maxAnswer is above any answer of a broker: it has some dozen bytes for each batch.
-	maxAnswer = 16 << 20
-)
+// maxAnswer is above any answer of a broker: it has some dozen bytes for each batch.
+const maxAnswer = 16 << 20
+
+// Login renews the login of a connection, which the broker would end for its age.
+type Login interface {
+	// LogInAt is when LogIn has to be called; zero for never.
+	LogInAt() time.Time
+	// LogIn has the connection for itself while it runs. Its error ends the connection.
+	LogIn() error
+}
 
 // Done takes the answer to a request, or the error that came instead. It runs in the reader of the connection: it must not block and must not call the
 // Pipe.
@@ -30,15 +34,14 @@ type Done func(*sarama.ProduceResponse, error)
 type Pipe struct {
 	conn    net.Conn
 	version int16
-	login   func() error // logs in again if it is time, over the connection; nil without a login
-	lost    func()       // told once that the connection has ended, before the requests are
-	number  int32        // of the next request; Send's
-
-	asked time.Time // when login was called last; Send's, and the reader's while pausing
+	login   Login
+	lost    func()    // told once that the connection has ended, before the requests are
+	number  int32     // of the next request; Send's
+	until   time.Time // when to log in again; Send's, and the reader's while pausing
 
 	mu      sync.Mutex
 	waiting []request
-	pausing chan struct{} // not nil while the reader is to call login; closed when it did
+	pausing chan struct{} // not nil while the reader is to log in; closed when it did
 	err     error         // the connection has ended
 }
 
@@ -48,10 +51,9 @@ type request struct {
 	done   Done
 }
 
-// NewPipe takes a connection over that stands and on which nothing is under way. Requests have the given version. login, which may be nil, makes sure
-// that the broker does not end the session for its age; it may use the connection while it runs. lost is told the end of the connection.
-func NewPipe(conn net.Conn, version int16, login func() error, lost func()) (*Pipe, error) {
-	p := &Pipe{conn: conn, version: version, login: login, lost: lost, asked: time.Now()}
+// NewPipe takes a connection over that stands and on which nothing is under way. Requests have the given version. lost is told the end of the connection.
+func NewPipe(conn net.Conn, version int16, login Login, lost func()) (*Pipe, error) {
+	p := &Pipe{conn: conn, version: version, login: login, lost: lost, until: login.LogInAt()}
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
@@ -81,7 +83,7 @@ func (p *Pipe) Run() {
 // Send sends a request that an Encoder has made, and returns when it is written. done is called once, whatever happens; before Send returns only if the
 // connection has ended.
 func (p *Pipe) Send(frame []byte, done Done) {
-	if p.login != nil && time.Since(p.asked) > loginEvery {
+	if !p.until.IsZero() && !time.Now().Before(p.until) {
 		p.logIn()
 	}
 	p.number++
@@ -99,7 +101,7 @@ func (p *Pipe) Send(frame []byte, done Done) {
 	}
 }
 
-// logIn has the reader call login once nothing is under way, and waits for it.
+// logIn has the reader log in once nothing is under way, and waits for it.
 func (p *Pipe) logIn() {
 	pausing := make(chan struct{})
 	p.mu.Lock()
@@ -176,23 +178,23 @@ func (p *Pipe) answered(frame []byte) error {
 	return nil
 }
 
-// due tells whether login is to be called now.
+// due tells whether to log in now.
 func (p *Pipe) due() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pausing != nil && len(p.waiting) == 0
 }
 
-// pause calls login, which reads the connection meanwhile, and lets Send go on.
+// pause logs in, which reads the connection, and lets Send go on.
 func (p *Pipe) pause() error {
 	if err := p.conn.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
-	if err := p.login(); err != nil {
+	if err := p.login.LogIn(); err != nil {
 		return err
 	}
-	p.asked = time.Now()
-	if err := p.conn.SetDeadline(time.Time{}); err != nil { // login has left its own
+	p.until = p.login.LogInAt()
+	if err := p.conn.SetDeadline(time.Time{}); err != nil { // the login has left its own
 		return err
 	}
 	p.mu.Lock()
