@@ -37,6 +37,7 @@ var rules = []rule{
 	{name: "snapshot", imports: []string{"binlog", "binlog/*", "checkpoint"}},
 	{name: "relay", imports: []string{"binlog", "binlog/*", "router", "checkpoint", "snapshot", "internal/labels"}},
 	{name: "relay/kafka", imports: []string{"router", "relay/kafka/*"}},
+	{name: "relay/kafka/produce"},
 	{name: "relay/kafka/conn", imports: []string{"internal/tlsfault", "internal/redact"}},
 	{name: "relay/kafka/txn", imports: []string{"relay/kafka/conn"}},
 	{name: "relay/stdout", imports: []string{"router"}},

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// maxDelta bounds the distance of timestamps within a batch, in milliseconds: sarama keeps it as a time.Duration.
+// maxDelta bounds the distance of timestamps within a batch, in milliseconds: consumers keep it in nanoseconds (sarama does).
 const maxDelta = 1e12
 
 // batch is a run of records of one partition that is sent as one record batch, or of one topic while its partitions are not known.

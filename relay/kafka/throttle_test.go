@@ -114,7 +114,7 @@ func (s *stuck) Close() error {
 	return s.Conn.Close()
 }
 
-// An answer asks for a pause while the next request is under way inside sarama, where it would sleep for all of it, deaf to everything.
+// An answer asks for a pause while the next request is being written.
 func TestPauseThatMeetsARequestUnderWayDoesNotHoldItsSenderUp(t *testing.T) {
 	t.Parallel()
 	var armed atomic.Bool

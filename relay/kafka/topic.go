@@ -18,7 +18,7 @@ const (
 	stickyBytes = 16 << 10
 	// freshEnough is how old the knowledge about a topic may be when a record is refused by it.
 	freshEnough = 5 * time.Second
-	// maxMillis is the last timestamp that sarama can encode, in the year 2262.
+	// maxMillis is the last timestamp that has a number of nanoseconds, which consumers count (sarama does), in the year 2262.
 	maxMillis = math.MaxInt64 / int64(time.Millisecond)
 	// clockSlack is how far the clocks of broker and relay may be apart before a timestamp is refused here and not by the broker.
 	clockSlack = time.Minute
