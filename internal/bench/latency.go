@@ -83,7 +83,7 @@ func latencyCommand(ctx context.Context, o global, args []string) ([]*table, err
 	flags.IntVar(&f.rate, "rate", 500, "transactions per second")
 	flags.DurationVar(&f.warm, "warm", o.choose(5*time.Second, 3*time.Second), "load before anything counts")
 	flags.DurationVar(&f.length, "length", o.choose(15*time.Second, 8*time.Second), "load that counts")
-	flags.IntVar(&f.rounds, "rounds", o.rounds(3), "measurements of each contestant")
+	flags.IntVar(&f.rounds, "rounds", o.rounds(3), "measurements of each contestant, after a first one that only warms the servers up")
 	flags.StringVar(&f.only, "only", "", "contestants, with commas between them (default: all)")
 	flags.StringVar(&f.program, "relay", "", "the relay's program (default: built from the working tree)")
 	flags.Var(&f.sets, "set", "configuration of the relay, as in -set kafka.linger=5ms; may be repeated")
@@ -185,6 +185,10 @@ func (f *latencyFlags) measure(ctx context.Context, s *servers) (*table, error) 
 	t := &table{Name: fmt.Sprintf("latency-%d", f.rate)}
 	t.About = fmt.Sprintf("%d single-row transactions per second for %v, from the end of COMMIT to a consumer; every row was received once", f.rate, f.length)
 	runs := map[string][]latencyRun{}
+	say("warming up")
+	if _, err := all[0].follow(ctx, s, f.phases); err != nil { // the first load meets servers that have compiled little of their code yet
+		return nil, fmt.Errorf("warming up with %s: %w", all[0].name, err)
+	}
 	for round := 1; round <= f.rounds; round++ {
 		for _, w := range all {
 			r, err := w.follow(ctx, s, f.phases)
