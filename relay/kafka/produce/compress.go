@@ -10,10 +10,11 @@ import (
 
 // compressor keeps what the codecs need from batch to batch; each is made when it is used first.
 type compressor struct {
-	sink sink
-	lz4  *lz4.Writer
-	gzip *gzip.Writer
-	zstd *zstd.Encoder
+	sink   sink
+	lz4    *lz4.Writer
+	gzip   *gzip.Writer
+	zstd   *zstd.Encoder
+	framed []byte // by snappy
 }
 
 // sink gathers what a codec writes.
@@ -37,7 +38,8 @@ func (c *compressor) append(dst, src []byte, codec sarama.CompressionCodec) []by
 	case sarama.CompressionGZIP:
 		dst, err = c.appendGzip(dst, src)
 	case sarama.CompressionSnappy:
-		dst = append(dst, xerial.Encode(nil, src)...)
+		c.framed = xerial.Encode(c.framed[:0], src)
+		dst = append(dst, c.framed...)
 	default:
 		return append(dst, src...)
 	}

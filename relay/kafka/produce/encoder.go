@@ -60,7 +60,7 @@ type Batch struct {
 
 // Encoder makes one request after the other. The zero value is ready. It is for one goroutine.
 //
-//	Begin, then for each topic: Topic, and for each of its partitions: Begin­Batch, Record for each record, EndBatch; then End.
+//	Begin, then for each topic: Topic, and for each of its partitions: BeginBatch, Record for each record, EndBatch; then End.
 type Encoder struct {
 	out      []byte // the request
 	raw      []byte // records of a batch before their compression
@@ -74,7 +74,8 @@ type Encoder struct {
 // Begin begins a request. The one before may not be used any more.
 func (e *Encoder) Begin(h Head) {
 	e.flexible = h.Version >= versionFlexible
-	b := append(e.out[:0], 0, 0, 0, 0) // length, by End
+	b := e.out[:0]
+	b = append(b, 0, 0, 0, 0) // length, by End
 	b = binary.BigEndian.AppendUint16(b, apiKey)
 	b = binary.BigEndian.AppendUint16(b, uint16(h.Version))
 	b = append(b, 0, 0, 0, 0) // correlation id, by End
@@ -136,7 +137,8 @@ func (e *Encoder) Record(millisDelta int64, fields []byte) {
 	b = append(b, 0) // attributes
 	b = binary.AppendVarint(b, millisDelta)
 	b = binary.AppendVarint(b, e.offset)
-	*dst = append(b, fields...)
+	b = append(b, fields...)
+	*dst = b
 	e.offset++
 }
 
@@ -145,6 +147,9 @@ func (e *Encoder) EndBatch() {
 	room := e.lengthRoom()
 	codec := e.batch.Codec
 	if codec != sarama.CompressionNone {
+		if len(e.raw) > keep { // in steps, each would be copied to the next
+			e.out = grown(e.out, room+batchHeader+len(e.raw))
+		}
 		e.out = append(e.out, make([]byte, room+batchHeader)...)
 		from := len(e.out)
 		e.out = e.codecs.append(e.out, e.raw, codec)
@@ -201,6 +206,9 @@ func (e *Encoder) Forget() {
 	}
 	if cap(e.raw) > keep {
 		e.raw = nil
+	}
+	if cap(e.codecs.framed) > keep {
+		e.codecs.framed = nil
 	}
 }
 
