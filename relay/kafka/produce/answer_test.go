@@ -1,7 +1,10 @@
 package produce
 
 import (
+	"bytes"
+	"encoding/binary"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"time"
 
@@ -106,6 +109,26 @@ func TestDamagedAnswersAreRefused(t *testing.T) {
 				t.Fatalf("version %d: a byte more is taken", version)
 			}
 		}
+	}
+}
+
+// What a damaged answer says of its length costs no memory that it does not have.
+func TestDamagedAnswerCostsNoMoreThanItHas(t *testing.T) {
+	b := binary.BigEndian.AppendUint32(nil, 1) // topics
+	b = append(b, 0, 1, 't')
+	b = binary.BigEndian.AppendUint32(b, 1) // partitions
+	b = append(b, make([]byte, 4+2+8+8+8)...)
+	const size = 8 << 20
+	b = binary.BigEndian.AppendUint32(b, size) // errors of records
+	b = append(b, bytes.Repeat([]byte{0, 0, 0, 0, 0x7f, 0xff}, size/6+1)...)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := parse(b, 8); err == nil {
+		t.Error("it is taken for an answer")
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 4*size {
+		t.Errorf("%d MiB for an answer of %d", n>>20, size>>20)
 	}
 }
 
