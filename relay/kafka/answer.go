@@ -11,6 +11,9 @@ import (
 	"outbox-relay/relay/kafka/conn"
 )
 
+// errLate is the error of a connection that was ended since there was no answer in time.
+var errLate = fmt.Errorf("the broker does not answer within %v", answerTimeout)
+
 // errNoAnswer is the error of a batch that is missing in the answer to its request.
 var errNoAnswer = errors.New("the broker's answer does not name the partition")
 
@@ -19,6 +22,9 @@ var errNoAnswer = errors.New("the broker's answer does not name the partition")
 func (p *Publisher) complete(r *request, resp *sarama.ProduceResponse, err error) {
 	err = r.link.Redact(err)
 	p.mu.Lock()
+	if err != nil && r.late {
+		err = errLate
+	}
 	s := r.sender
 	if i := slices.Index(s.requests, r); i >= 0 {
 		s.requests = slices.Delete(s.requests, i, i+1)

@@ -4,10 +4,15 @@ import (
 	"iter"
 	"slices"
 	"time"
+
+	"outbox-relay/relay/kafka/produce"
 )
 
 // maxDelta bounds the distance of timestamps within a batch, in milliseconds: consumers keep it in nanoseconds (sarama does).
 const maxDelta = 1e12
+
+// maxBatchRecords bounds the records of a batch. One whose records are all refused is sent again for each of them.
+const maxBatchRecords = 8192
 
 // batch is a run of records of one partition that is sent as one record batch, or of one topic while its partitions are not known.
 // Once it was sent its records never change, unless the broker refused it and it cannot be in the log.
@@ -42,21 +47,21 @@ type batch struct {
 	offset   int64 // of the first record, once acknowledged; negative if the broker did not say
 }
 
-// fits tells whether a record may join under the limit of size, which is exact.
+// fits tells whether a record may join under the limits of size, which is exact, and of number.
 func (b *batch) fits(body int, millis int64, limit int) bool {
-	if b.sealed || b.poison != nil {
+	if b.sealed || b.poison != nil || b.count >= maxBatchRecords {
 		return false
 	}
 	delta := millis - b.base
-	return delta < maxDelta && delta > -maxDelta && b.size+recordSize(body, delta, int64(b.count)) <= limit
+	return delta < maxDelta && delta > -maxDelta && b.size+produce.RecordSize(body, delta, int64(b.count)) <= limit
 }
 
 // add gives room of n bytes for the entry of one more record and counts the record.
 func (b *batch) add(c *chunks, n, body int, millis int64) []byte {
 	if b.count == 0 {
-		b.base, b.latest, b.size = millis, millis, batchHeader
+		b.base, b.latest, b.size = millis, millis, produce.BatchHeader
 	}
-	b.size += recordSize(body, millis-b.base, int64(b.count))
+	b.size += produce.RecordSize(body, millis-b.base, int64(b.count))
 	b.latest = max(b.latest, millis)
 	b.count++
 
@@ -95,7 +100,7 @@ func (b *batch) first() entry {
 // shift removes the first of several records, and gives how much smaller the batch is.
 func (b *batch) shift(c *chunks) int {
 	e := b.first()
-	size := recordSize(e.body(), e.millis()-b.base, 0)
+	size := produce.RecordSize(e.body(), e.millis()-b.base, 0)
 	b.count--
 	b.size -= size
 	if chunk := b.chunks[0]; len(e) < len(chunk) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"outbox-relay/relay/kafka/conn"
 )
 
 const (
@@ -109,8 +111,8 @@ func (p *Publisher) watch(now time.Time) bool {
 			}
 			for i, r := range s.requests {
 				busy = true
-				if i == 0 && !r.sentAt.IsZero() && now.Sub(r.sentAt) > answerTimeout && now.Sub(s.answered) > answerTimeout {
-					r.link.Cut()
+				if i == 0 && r.overdue(now) {
+					s.endLate(r.link)
 				}
 				if r.sentAt.IsZero() || now.Sub(r.sentAt) < staleAfter {
 					continue
@@ -125,4 +127,17 @@ func (p *Publisher) watch(now time.Time) bool {
 		}
 	}
 	return busy
+}
+
+// overdue tells of the oldest request of a connection whether it has waited too long. A large one may be written for long, as long as it gets on.
+func (r *request) overdue(now time.Time) bool {
+	return !r.sentAt.IsZero() && now.Sub(r.sentAt) > answerTimeout && now.Sub(r.sender.answered) > answerTimeout && now.Sub(r.pipe.LastWrite()) > answerTimeout
+}
+
+// endLate ends a connection since the answer to its oldest request is overdue.
+func (s *sender) endLate(l *conn.Link) {
+	for _, r := range s.requests {
+		r.late = r.late || r.link == l
+	}
+	l.Cut()
 }

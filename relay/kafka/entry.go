@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"outbox-relay/relay/kafka/produce"
 	"outbox-relay/router"
 )
 
@@ -14,8 +15,8 @@ import (
 //	8   u64  sequence number of the caller
 //	16  i64  timestamp, milliseconds
 //	24  u32  index of the record's origin: its table and rule; the top bit marks what is published instead of another record
-//	28  u32  body: bytes of the record in a batch without its length, timestamp delta and offset delta
-//	32  what stands behind these in the batch, as it is sent: key, value, headers, lengths as zigzag varints (-1 = null)
+//	28  u32  size of the body
+//	32  body: what stands behind the deltas of the record in a batch, as it is sent: key, value, headers, lengths as zigzag varints (-1 = null)
 //	    id: uvarint 0 = none, 1 = length and bytes follow as for the key, i + 2 = equal to the value of header i; position, as the key
 //
 // Numbers are little endian. The deltas depend on the batch and are not stored, so an entry may move between batches.
@@ -42,13 +43,13 @@ func firstEntry(chunk []byte) (e entry, rest []byte) {
 // shape is what must be known of a record before its entry is written.
 type shape struct {
 	size int // of the entry
-	body int // see entry
+	body int // of it, its body
 	id   int // 0 none, 1 inline, i+2 header i
 }
 
 func shapeOf(rec *router.Record) shape {
 	var s shape
-	s.body = 1 + bytesSize(len(rec.Key), rec.Key == nil) + bytesSize(len(rec.Value), rec.Value == nil) + varintSize(int64(len(rec.Headers)))
+	s.body = bytesSize(len(rec.Key), rec.Key == nil) + bytesSize(len(rec.Value), rec.Value == nil) + produce.VarintSize(int64(len(rec.Headers)))
 	if rec.ID != nil {
 		s.id = 1
 	}
@@ -60,7 +61,7 @@ func shapeOf(rec *router.Record) shape {
 			s.id = i + 2
 		}
 	}
-	s.size = entryFixed + s.body - 1 + uvarintSize(uint64(s.id)) + bytesSize(len(rec.Position), rec.Position == nil)
+	s.size = entryFixed + s.body + uvarintSize(uint64(s.id)) + bytesSize(len(rec.Position), rec.Position == nil)
 	if s.id == 1 {
 		s.size += bytesSize(len(rec.ID), false)
 	}
@@ -93,8 +94,8 @@ func (s shape) put(dst []byte, rec *router.Record, seq uint64, origin uint32) {
 	putBytes(dst[n:], rec.Position, rec.Position == nil)
 }
 
-// wire is what stands behind the offset of the record in a batch.
-func (e entry) wire() []byte { return e[entryFixed : entryFixed+e.body()-1] }
+// wire is the body.
+func (e entry) wire() []byte { return e[entryFixed : entryFixed+e.body()] }
 
 // fields reads the parts of an entry one after the other.
 type fields struct{ rest []byte }
@@ -192,7 +193,7 @@ func bytesSize(n int, null bool) int {
 	if null {
 		return 1
 	}
-	return varintSize(int64(n)) + n
+	return produce.VarintSize(int64(n)) + n
 }
 
 func uvarintSize(v uint64) int {
@@ -204,16 +205,5 @@ func uvarintSize(v uint64) int {
 	return n
 }
 
-func varintSize(v int64) int { return uvarintSize(uint64(v<<1) ^ uint64(v>>63)) }
-
-// batchHeader is the size of an empty batch of format 2: base offset to record count.
-const batchHeader = 61
-
-// recordSize is the exact size of a record in a batch.
-func recordSize(body int, millisDelta, offsetDelta int64) int {
-	n := body + varintSize(millisDelta) + varintSize(offsetDelta)
-	return varintSize(int64(n)) + n
-}
-
 // aloneSize is the size of a batch with just this record.
-func aloneSize(body int) int { return batchHeader + recordSize(body, 0, 0) }
+func aloneSize(body int) int { return produce.BatchHeader + produce.RecordSize(body, 0, 0) }

@@ -4,25 +4,17 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"outbox-relay/internal/sandbox"
 	"outbox-relay/relay/kafka"
 	"outbox-relay/router"
 )
-
-// TestMain sets the largest request far below what a broker takes, so that a record can be made that is not encoded.
-func TestMain(m *testing.M) {
-	sarama.MaxRequestSize = 8 << 20
-	os.Exit(m.Run())
-}
 
 var errRow = errors.New("the row is refused by the caller")
 

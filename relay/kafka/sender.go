@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"slices"
 	"time"
@@ -26,6 +27,9 @@ const (
 	produceTimeout = 2500 * time.Millisecond
 	// answerTimeout is how long the oldest request of a connection may be without an answer.
 	answerTimeout = produceTimeout + 3*time.Second
+
+	// openTimeout bounds the question for the versions on a new connection.
+	openTimeout = 2500 * time.Millisecond
 
 	maxInFlight = 3 // requests of a connection: a broker works on one at a time, the next ones wait in its socket
 	produceCall = 0 // the number of the call
@@ -70,7 +74,9 @@ type request struct {
 	parts   []*partition
 	batches []*batch
 	size    int
+	pipe    *produce.Pipe
 	sentAt  time.Time
+	late    bool // its connection was ended since there was no answer in time
 }
 
 // sender gives the sender that a partition uses, starting it the first time.
@@ -142,6 +148,7 @@ func (s *sender) step(ctx context.Context) bool {
 // permitted waits until the request may be sent; false means that ctx has ended.
 func (s *sender) permitted(ctx context.Context, r *request) bool {
 	for {
+		s.pipe.Renew()
 		if !s.allowed(ctx) {
 			return false
 		}
@@ -209,14 +216,19 @@ func (s *sender) connect(ctx context.Context) (*conn.Link, error) {
 
 // open makes the pipe of a new connection.
 func (s *sender) open(l *conn.Link) error {
+	limit := time.AfterFunc(openTimeout, l.Cut)
+	defer limit.Stop()
 	newest, err := l.Newest(produceCall)
+	version, ok := produce.VersionFor(min(newest, s.p.o.produceVersion()))
+	if err == nil && !ok {
+		err = fmt.Errorf("its newest version of the produce call is %d, which has no record batches (Kafka before 0.11)", newest)
+	}
 	if err == nil {
-		version := produce.VersionFor(min(newest, s.p.o.produceVersion()))
 		s.pipe, err = produce.NewPipe(l.Conn(), version, l, l.Cut)
 	}
 	if err != nil {
 		s.p.start(func(context.Context) { l.Close() }) // ends with the last call on the broker
-		return l.Redact(err)
+		return s.p.o.conn.Explain(l, s.node.addr, err)
 	}
 	s.p.start(func(context.Context) { s.pipe.Run() }) // ended by the end of the connection
 	return nil
@@ -280,7 +292,7 @@ func (s *sender) collect(l *conn.Link) *request {
 	p := s.p
 	p.mu.Lock()
 	defer p.unlock()
-	r := &request{sender: s, link: l}
+	r := &request{sender: s, link: l, pipe: s.pipe}
 	i := 0
 	for ; i < len(s.ready); i++ {
 		part := s.ready[i]
@@ -407,8 +419,6 @@ func (s *settings) produceVersion() int16 {
 	switch {
 	case s.version.IsAtLeast(sarama.V3_7_0_0):
 		return 10
-	case s.version.IsAtLeast(sarama.V2_8_0_0):
-		return 9
 	case s.version.IsAtLeast(sarama.V2_4_0_0):
 		return 8
 	default:

@@ -148,7 +148,7 @@ func (l *Link) Close() {
 	_ = l.Broker.Close()
 }
 
-// Newest gives the newest version of a call that the broker knows and sarama would too, by the number of the call; -1 if it knows none.
+// Newest gives the newest version of a call that the broker knows, by the number of the call; -1 if it knows none.
 func (l *Link) Newest(call int16) (int16, error) {
 	resp, err := l.Broker.ApiVersions(&sarama.ApiVersionsRequest{})
 	if err != nil {

@@ -8,9 +8,6 @@ import (
 	gometrics "github.com/rcrowley/go-metrics"
 )
 
-// MaxInFlight is how many requests a connection carries at most. A broker works on one at a time; the next ones wait in its socket.
-const MaxInFlight = 3
-
 // Sarama makes the configuration of one connection; reads and writes on it take read at most. It is new each time: secrets are read again
 // at each connect.
 func (o *Options) Sarama(ctx context.Context, read time.Duration) (*sarama.Config, error) {
@@ -18,7 +15,6 @@ func (o *Options) Sarama(ctx context.Context, read time.Duration) (*sarama.Confi
 	c.ClientID = o.ClientID
 	c.Version = o.Version
 	c.ApiVersionsRequest = true
-	c.Net.MaxOpenRequests = MaxInFlight + 1 // never reached, so that AsyncProduce does not wait for a slot
 	c.Net.DialTimeout = DialTimeout
 	c.Net.ReadTimeout = read
 	c.Net.WriteTimeout = read

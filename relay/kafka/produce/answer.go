@@ -18,9 +18,15 @@ func parse(b []byte, version int16) (*sarama.ProduceResponse, error) {
 	resp := &sarama.ProduceResponse{Version: version, Blocks: map[string]map[int32]*sarama.ProduceResponseBlock{}}
 	a.tags(nil) // of the header
 	for range a.count() {
+		if a.bad {
+			break
+		}
 		name := a.string()
 		parts := make(map[int32]*sarama.ProduceResponseBlock)
 		for range a.count() {
+			if a.bad {
+				break
+			}
 			index := int32(a.u32())
 			parts[index] = a.block(version)
 		}
@@ -50,17 +56,25 @@ type answer struct {
 	bad      bool
 }
 
+// block reads the answer for one batch. Of the errors of single records the first in the batch is kept: there may be thousands, and the batch is split there.
 func (a *answer) block(version int16) *sarama.ProduceResponseBlock {
 	b := &sarama.ProduceResponseBlock{Err: sarama.KError(int16(a.u16())), Offset: int64(a.u64())}
 	if millis := int64(a.u64()); millis >= 0 {
 		b.Timestamp = time.UnixMilli(millis)
 	}
-	b.StartOffset = int64(a.u64())
+	if version >= versionStart {
+		b.StartOffset = int64(a.u64())
+	}
 	if version >= versionErrors {
 		for range a.count() {
-			e := sarama.ProduceResponseRecordError{BatchIndex: int32(a.u32()), BatchIndexErrorMessage: a.string()}
+			if a.bad {
+				break
+			}
+			index, text := int32(a.u32()), a.text()
 			a.tags(nil)
-			b.RecordErrors = append(b.RecordErrors, e)
+			if len(b.RecordErrors) == 0 || index < b.RecordErrors[0].BatchIndex {
+				b.RecordErrors = []sarama.ProduceResponseRecordError{{BatchIndex: index, BatchIndexErrorMessage: stringOf(text)}}
+			}
 		}
 		b.ErrorMessage = a.string()
 	}
@@ -75,6 +89,9 @@ func (a *answer) block(version int16) *sarama.ProduceResponseBlock {
 
 func (a *answer) endpoints() (nodes []*sarama.ProduceResponseNodeEndpoint) {
 	for range a.count() {
+		if a.bad {
+			break
+		}
 		n := &sarama.ProduceResponseNodeEndpoint{NodeID: int32(a.u32())}
 		if host := a.string(); host != nil {
 			n.Host = *host
@@ -86,12 +103,14 @@ func (a *answer) endpoints() (nodes []*sarama.ProduceResponseNodeEndpoint) {
 	return nodes
 }
 
+var zeros [8]byte
+
 // take gives the next n bytes, or zeros where there are not so many.
 func (a *answer) take(n int) []byte {
 	if n < 0 || n > len(a.b) || a.bad {
 		a.bad = true
 		a.b = nil
-		return make([]byte, min(max(n, 0), 8))
+		return zeros[:min(max(n, 0), len(zeros))]
 	}
 	b := a.b[:n]
 	a.b = a.b[n:]
@@ -130,7 +149,18 @@ func (a *answer) count() int {
 }
 
 // string gives nil for null.
-func (a *answer) string() *string {
+func (a *answer) string() *string { return stringOf(a.text()) }
+
+func stringOf(b []byte) *string {
+	if b == nil {
+		return nil
+	}
+	s := string(b)
+	return &s
+}
+
+// text gives the bytes of a string, nil for null.
+func (a *answer) text() []byte {
 	n := 0
 	if a.flexible {
 		n = int(a.uvarint()) - 1
@@ -144,8 +174,7 @@ func (a *answer) string() *string {
 	if a.bad {
 		return nil
 	}
-	s := string(b)
-	return &s
+	return b[:n:n]
 }
 
 // tags reads the tagged fields of a flexible version. known, which may be nil, reads one of them; what it leaves is passed by.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,8 +41,10 @@ func randomAnswer(version int16, random *rand.Rand) (*kmsg.ProduceResponse, *sar
 				for k := range int32(random.IntN(3)) {
 					e := kmsg.NewProduceResponseTopicPartitionErrorRecord()
 					e.RelativeOffset, e.ErrorMessage = k, text()
-					p.ErrorRecords = append(p.ErrorRecords, e)
-					b.RecordErrors = append(b.RecordErrors, sarama.ProduceResponseRecordError{BatchIndex: k, BatchIndexErrorMessage: e.ErrorMessage})
+					p.ErrorRecords = slices.Insert(p.ErrorRecords, random.IntN(len(p.ErrorRecords)+1), e) // in any order
+					if k == 0 {                                                                           // the first is kept
+						b.RecordErrors = []sarama.ProduceResponseRecordError{{BatchIndex: k, BatchIndexErrorMessage: e.ErrorMessage}}
+					}
 				}
 				p.ErrorMessage = text()
 				b.ErrorMessage = p.ErrorMessage

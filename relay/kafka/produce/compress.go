@@ -1,6 +1,8 @@
 package produce
 
 import (
+	"errors"
+
 	"github.com/IBM/sarama"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/snappy/xerial"
@@ -17,18 +19,27 @@ type compressor struct {
 	framed []byte // by snappy
 }
 
-// sink gathers what a codec writes.
-type sink struct{ buf []byte }
+// sink gathers what a codec writes, as long as that is less than what it was made of.
+type sink struct {
+	buf   []byte
+	limit int // of buf
+}
+
+var errNotSmaller = errors.New("it does not get smaller")
 
 // Write implements io.Writer.
 func (s *sink) Write(b []byte) (int, error) {
+	if len(s.buf)+len(b) > s.limit {
+		return 0, errNotSmaller
+	}
 	s.buf = append(s.buf, b...)
 	return len(b), nil
 }
 
-// append appends src, compressed as Kafka wants it. Where a codec fails, which none does without a fault of its own, it gives src as it is.
-func (c *compressor) append(dst, src []byte, codec sarama.CompressionCodec) []byte {
+// append appends src, compressed as Kafka wants it. False means that it does not get smaller, and was appended as it is.
+func (c *compressor) append(dst, src []byte, codec sarama.CompressionCodec) ([]byte, bool) {
 	from := len(dst)
+	c.sink.limit = from + len(src)
 	var err error
 	switch codec {
 	case sarama.CompressionLZ4:
@@ -41,12 +52,12 @@ func (c *compressor) append(dst, src []byte, codec sarama.CompressionCodec) []by
 		c.framed = xerial.Encode(c.framed[:0], src)
 		dst = append(dst, c.framed...)
 	default:
-		return append(dst, src...)
+		err = errNotSmaller
 	}
-	if err != nil {
-		return append(dst[:from], src...)
+	if err != nil || len(dst)-from >= len(src) {
+		return append(dst[:from], src...), false
 	}
-	return dst
+	return dst, true
 }
 
 func (c *compressor) appendLZ4(dst, src []byte) ([]byte, error) {

@@ -9,29 +9,45 @@ import (
 
 const (
 	apiKey = 0
-	// Versions of the request: 8 tells single records that a broker refused (KIP-467), 9 is flexible (KIP-482), 10 names a new leader (KIP-951).
-	versionOldest   = 7
+	// Versions of the request: 3 has record batches, the answer to 5 a start offset, 8 tells single records that a broker refused (KIP-467), 9 is
+	// flexible (KIP-482), 10 names a new leader (KIP-951).
+	versionOldest   = 3
+	versionStart    = 5
 	versionErrors   = 8
 	versionFlexible = 9
 	versionNewest   = 10
 
-	batchHeader = 61 // of an empty batch of format 2: base offset to number of records
-	batchCRC    = 17 // where the checksum stands in it; it covers what is behind it
+	batchCRC = 17 // where the checksum stands in a batch; it covers what is behind it
 	// keep is the largest buffer that is kept for the next request.
 	keep = 2 << 20
 )
 
+// BatchHeader is the size of an empty batch of format 2: base offset to number of records.
+const BatchHeader = 61
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// VersionFor gives the version to use where a broker knows those up to newest.
-func VersionFor(newest int16) int16 {
+// VersionFor gives the version to use where those up to newest are known; false if that is too old.
+func VersionFor(newest int16) (int16, bool) {
 	switch {
 	case newest >= versionNewest:
-		return versionNewest
+		return versionNewest, true
 	case newest >= versionErrors:
-		return versionErrors
+		return versionErrors, true // and not 9, which is the same in more complicated
 	}
-	return versionOldest
+	return newest, newest >= versionOldest
+}
+
+// RecordSize is the size of a record in a batch. fields is that of what stands behind its offset; the deltas are its distances to the first timestamp of the
+// batch in milliseconds, and to its first offset.
+func RecordSize(fields int, millisDelta, offsetDelta int64) int {
+	n := bodySize(fields, millisDelta, offsetDelta)
+	return VarintSize(int64(n)) + n
+}
+
+// bodySize is RecordSize without the length in front: attributes, deltas and fields.
+func bodySize(fields int, millisDelta, offsetDelta int64) int {
+	return 1 + VarintSize(millisDelta) + VarintSize(offsetDelta) + fields
 }
 
 // Head is what a request says besides its batches.
@@ -111,7 +127,7 @@ func (e *Encoder) BeginBatch(b Batch) {
 	e.out = binary.BigEndian.AppendUint32(e.out, uint32(b.Partition))
 	e.at = len(e.out)
 	if b.Codec == sarama.CompressionNone {
-		e.out = append(e.out, make([]byte, e.lengthRoom()+batchHeader)...)
+		e.out = append(e.out, make([]byte, e.lengthRoom()+BatchHeader)...)
 		e.out = grown(e.out, b.Size)
 		return
 	}
@@ -132,8 +148,7 @@ func (e *Encoder) Record(millisDelta int64, fields []byte) {
 	if e.batch.Codec == sarama.CompressionNone {
 		dst = &e.out
 	}
-	n := 1 + varintSize(millisDelta) + varintSize(e.offset) + len(fields)
-	b := binary.AppendVarint(*dst, int64(n))
+	b := binary.AppendVarint(*dst, int64(bodySize(len(fields), millisDelta, e.offset)))
 	b = append(b, 0) // attributes
 	b = binary.AppendVarint(b, millisDelta)
 	b = binary.AppendVarint(b, e.offset)
@@ -148,13 +163,11 @@ func (e *Encoder) EndBatch() {
 	codec := e.batch.Codec
 	if codec != sarama.CompressionNone {
 		if len(e.raw) > keep { // in steps, each would be copied to the next
-			e.out = grown(e.out, room+batchHeader+len(e.raw))
+			e.out = grown(e.out, room+BatchHeader+len(e.raw))
 		}
-		e.out = append(e.out, make([]byte, room+batchHeader)...)
-		from := len(e.out)
-		e.out = e.codecs.append(e.out, e.raw, codec)
-		if len(e.out)-from >= len(e.raw) {
-			e.out = append(e.out[:from], e.raw...)
+		e.out = append(e.out, make([]byte, room+BatchHeader)...)
+		var smaller bool
+		if e.out, smaller = e.codecs.append(e.out, e.raw, codec); !smaller {
 			codec = sarama.CompressionNone
 		}
 	}
@@ -243,7 +256,8 @@ func grown(b []byte, n int) []byte {
 	return append(make([]byte, 0, len(b)+n+n/16), b...)
 }
 
-func varintSize(v int64) int {
+// VarintSize is the size of a number in zigzag form.
+func VarintSize(v int64) int {
 	n := 1
 	for u := uint64(v<<1) ^ uint64(v>>63); u >= 0x80; u >>= 7 {
 		n++

@@ -9,13 +9,18 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
 )
 
-// maxAnswer is above any answer of a broker: it has some dozen bytes for each batch.
-const maxAnswer = 16 << 20
+const (
+	// maxAnswer is above any answer of a broker: it may have a sentence for each record of a request.
+	maxAnswer = 100 << 20
+	// piece is how much is written at once of a large request, so that its progress shows.
+	piece = 1 << 20
+)
 
 // Login renews the login of a connection, which the broker would end for its age.
 type Login interface {
@@ -29,15 +34,16 @@ type Login interface {
 // Pipe.
 type Done func(*sarama.ProduceResponse, error)
 
-// Pipe is a connection to a broker that carries produce requests. One goroutine calls Send. The end of the connection ends everything: each request that
+// Pipe is a connection to a broker that carries produce requests. One goroutine calls Renew and Send. The end of the connection ends everything: each request that
 // is under way gets the error.
 type Pipe struct {
 	conn    net.Conn
 	version int16
 	login   Login
 	lost    func()    // told once that the connection has ended, before the requests are
-	number  int32     // of the next request; Send's
-	until   time.Time // when to log in again; Send's, and the reader's while pausing
+	number  int32     // of the last request; Send's
+	until   time.Time // when to log in again; Renew's, and the reader's while pausing
+	written atomic.Int64
 
 	mu      sync.Mutex
 	waiting []request
@@ -80,12 +86,24 @@ func (p *Pipe) Run() {
 	}
 }
 
-// Send sends a request that an Encoder has made, and returns when it is written. done is called once, whatever happens; before Send returns only if the
-// connection has ended.
-func (p *Pipe) Send(frame []byte, done Done) {
+// Renew logs in again if it is time, which waits for the answers to what is under way. To be called before Send.
+func (p *Pipe) Renew() {
 	if !p.until.IsZero() && !time.Now().Before(p.until) {
 		p.logIn()
 	}
+}
+
+// LastWrite is when a part of a request was written last; zero before the first.
+func (p *Pipe) LastWrite() time.Time {
+	if at := p.written.Load(); at != 0 {
+		return time.Unix(0, at)
+	}
+	return time.Time{}
+}
+
+// Send sends a request that an Encoder has made, and returns when it is written. done is called once, whatever happens; before Send returns only if the
+// connection has ended or the broker is quick.
+func (p *Pipe) Send(frame []byte, done Done) {
 	p.number++
 	binary.BigEndian.PutUint32(frame[8:], uint32(p.number))
 	p.mu.Lock()
@@ -96,8 +114,14 @@ func (p *Pipe) Send(frame []byte, done Done) {
 	}
 	p.waiting = append(p.waiting, request{p.number, done})
 	p.mu.Unlock()
-	if _, err := p.conn.Write(frame); err != nil {
-		_ = p.conn.Close() // the reader hears of it
+	for len(frame) > 0 {
+		n, err := p.conn.Write(frame[:min(piece, len(frame))])
+		if err != nil {
+			_ = p.conn.Close() // the reader hears of it
+			return
+		}
+		p.written.Store(time.Now().UnixNano())
+		frame = frame[n:]
 	}
 }
 
@@ -122,11 +146,13 @@ func (p *Pipe) read() error {
 	in := bufio.NewReaderSize(p.conn, 4<<10)
 	var frame []byte
 	for {
-		head, err := in.Peek(4)
-		if errors.Is(err, os.ErrDeadlineExceeded) && in.Buffered() == 0 && p.due() {
+		if p.due() {
 			if err := p.pause(); err != nil {
 				return err
 			}
+		}
+		head, err := in.Peek(4)
+		if errors.Is(err, os.ErrDeadlineExceeded) && in.Buffered() == 0 && p.due() {
 			continue
 		}
 		if err != nil {
@@ -147,10 +173,8 @@ func (p *Pipe) read() error {
 		if err := p.answered(frame); err != nil {
 			return err
 		}
-		if p.due() {
-			if err := p.pause(); err != nil {
-				return err
-			}
+		if n > keep {
+			frame = nil
 		}
 	}
 }

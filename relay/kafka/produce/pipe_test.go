@@ -118,6 +118,11 @@ func someRequest() []byte {
 	return encodeOne(&e, sarama.CompressionNone, fieldsOf(1))
 }
 
+func (p *Pipe) renewAndSend(done Done) {
+	p.Renew()
+	p.Send(someRequest(), done)
+}
+
 func TestAnswersComeInTheOrderOfTheRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, b, o := newTestPipe(t, nil)
@@ -224,15 +229,15 @@ func TestLoginHasTheConnectionForItself(t *testing.T) {
 		o.check(t) // too early for another login
 
 		time.Sleep(lifetime)
-		go p.Send(someRequest(), o.done("second"))
-		o.check(t) // the first is under way
+		go p.renewAndSend(o.done("second")) // ends when it is written
+		o.check(t)                          // the first is under way
 		b.answer(first, 1)
 		grant()
 		b.answer(b.receive(), 2)
 		o.check(t, "first 1ms", "login", "second 2ms")
 
-		time.Sleep(time.Hour) // idle, with the reader at its place
-		go p.Send(someRequest(), o.done("third"))
+		time.Sleep(time.Hour)              // idle, with the reader at its place
+		go p.renewAndSend(o.done("third")) // ends when it is written
 		grant()
 		b.answer(b.receive(), 3)
 		o.check(t, "first 1ms", "login", "second 2ms", "login", "third 3ms")
@@ -244,7 +249,7 @@ func TestLoginThatFailsEndsTheConnection(t *testing.T) {
 		refused := errors.New("refused")
 		p, _, o := newTestPipe(t, func(net.Conn) error { return refused })
 		time.Sleep(time.Hour)
-		p.Send(someRequest(), o.done("first"))
+		p.renewAndSend(o.done("first"))
 		o.check(t, "login", "lost", "first")
 		if !errors.Is(o.errors[2], refused) {
 			t.Errorf("error %v", o.errors[2])
