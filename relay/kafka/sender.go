@@ -223,14 +223,16 @@ func (s *sender) open(l *conn.Link) error {
 	if err == nil && !ok {
 		err = fmt.Errorf("its newest version of the produce call is %d, which has no record batches (Kafka before 0.11)", newest)
 	}
+	var pipe *produce.Pipe
 	if err == nil {
-		s.pipe, err = produce.NewPipe(l.Conn(), version, l, l.Cut)
+		pipe, err = produce.NewPipe(l.Conn(), version, l, l.Cut)
 	}
 	if err != nil {
 		s.p.start(func(context.Context) { l.Close() }) // ends with the last call on the broker
 		return s.p.o.conn.Explain(l, s.node.addr, err)
 	}
-	s.p.start(func(context.Context) { s.pipe.Run() }) // ended by the end of the connection
+	s.pipe = pipe
+	s.p.start(func(context.Context) { pipe.Run() }) // ended by the end of the connection
 	return nil
 }
 
