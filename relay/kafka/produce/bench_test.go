@@ -32,7 +32,11 @@ func fieldsOf(n int) (all [][]byte) {
 }
 
 func encodeOne(e *Encoder, codec sarama.CompressionCodec, fields [][]byte) []byte {
-	e.Begin(Head{Version: versionNewest, ClientID: "outbox-relay", TimeoutMillis: 2500, Topics: 1})
+	return encodeFor(e, "outbox-relay", codec, fields)
+}
+
+func encodeFor(e *Encoder, client string, codec sarama.CompressionCodec, fields [][]byte) []byte {
+	e.Begin(Head{Version: versionNewest, ClientID: client, TimeoutMillis: 2500, Topics: 1})
 	e.Topic("orders", 1, true)
 	e.BeginBatch(Batch{Codec: codec, Count: len(fields), Base: 1_700_000_000_000, Latest: 1_700_000_000_000, Size: 600 * len(fields), ProducerID: 7})
 	for i, f := range fields {

@@ -2,6 +2,7 @@ package produce
 
 import (
 	"errors"
+	"io"
 
 	"github.com/IBM/sarama"
 	"github.com/klauspost/compress/gzip"
@@ -67,25 +68,26 @@ func (c *compressor) appendLZ4(dst, src []byte) ([]byte, error) {
 			return dst, err
 		}
 	}
-	c.sink.buf = dst
-	c.lz4.Reset(&c.sink)
-	_, err := c.lz4.Write(src)
-	if closed := c.lz4.Close(); err == nil {
-		err = closed
-	}
-	dst, c.sink.buf = c.sink.buf, nil
-	return dst, err
+	return c.through(c.lz4, dst, src)
 }
 
 func (c *compressor) appendGzip(dst, src []byte) ([]byte, error) {
-	c.sink.buf = dst
 	if c.gzip == nil {
-		c.gzip = gzip.NewWriter(&c.sink)
-	} else {
-		c.gzip.Reset(&c.sink)
+		c.gzip = gzip.NewWriter(nil)
 	}
-	_, err := c.gzip.Write(src)
-	if closed := c.gzip.Close(); err == nil {
+	return c.through(c.gzip, dst, src)
+}
+
+// through appends what a codec makes of src.
+func (c *compressor) through(codec interface {
+	io.WriteCloser
+	Reset(io.Writer)
+}, dst, src []byte,
+) ([]byte, error) {
+	c.sink.buf = dst
+	codec.Reset(&c.sink)
+	_, err := codec.Write(src)
+	if closed := codec.Close(); err == nil {
 		err = closed
 	}
 	dst, c.sink.buf = c.sink.buf, nil

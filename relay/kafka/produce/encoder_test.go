@@ -239,5 +239,9 @@ func TestBatchesThatDoNotGetSmallerStayAsTheyAre(t *testing.T) {
 		if got[0].Head.Attributes != 0 || !bytes.Equal(got[0].Records[0].Value, noise) {
 			t.Errorf("%s: attributes %d", codec, got[0].Head.Attributes)
 		}
+		// What the codec left off with is gone with the next batch.
+		if _, got := decode(t, encodeFor(&e, "relay", codec, fieldsOf(300)), versionNewest); got[0].Head.Attributes != int16(codec) || len(got[0].Records) != 300 {
+			t.Errorf("%s: attributes %d and %d records in the batch behind it", codec, got[0].Head.Attributes, len(got[0].Records))
+		}
 	}
 }
