@@ -435,7 +435,7 @@ func TestAnswerWithAReasonForEachOfManyRecords(t *testing.T) {
 		cluster.KeepControl()
 		asked := req.(*kmsg.ProduceRequest).Topics[0]
 		var batch kmsg.RecordBatch
-		if err := batch.ReadFrom(asked.Partitions[0].Records); err != nil || batch.NumRecords < 8_100 {
+		if err := batch.ReadFrom(asked.Partitions[0].Records); err != nil || batch.NumRecords < 8192 { // full batches only
 			return nil, nil, false
 		}
 		refusals.Add(1)
@@ -455,7 +455,7 @@ func TestAnswerWithAReasonForEachOfManyRecords(t *testing.T) {
 	})
 	var allowed atomic.Bool
 	h := start(t, brokers, func(o *kafka.Options) { o.MaxBatch, o.Window, o.Allowed = 1<<20, 32<<20, allowed.Load })
-	for range 10_000 {
+	for range 20_000 { // what was taken before the others came, and a full batch behind it
 		h.seq++
 		r := record("t", "", h.seq)
 		r.Key, r.ID, r.Headers, r.Value = nil, nil, nil, r.Value[:8]
