@@ -26,7 +26,7 @@ func exactlyOnceCommand(ctx context.Context, g global, args []string) ([]*table,
 	flags := flag.NewFlagSet("exactly-once", flag.ContinueOnError)
 	flags.StringVar(&f.workload, "workload", "mixed", "one of "+workloadNames())
 	flags.IntVar(&f.rows, "rows", 600_000/g.parts(), "outbox rows of the backlog")
-	flags.IntVar(&f.rounds, "rounds", g.rounds(3), "measured drains of each delivery, after one that only warms Kafka up")
+	flags.IntVar(&f.rounds, "rounds", g.rounds(3), "measured drains of each delivery, after runs that only warm Kafka up")
 	flags.IntVar(&p.rate, "rate", 500, "transactions per second while the latency is measured")
 	flags.DurationVar(&p.warm, "warm", time.Second, "load before anything counts")
 	flags.DurationVar(&p.length, "length", g.choose(10*time.Second, 5*time.Second), "how long the latency of each delivery is measured")

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -78,6 +79,47 @@ func loadServers(path string) (*servers, error) {
 	}
 	s.dir, err = os.MkdirTemp("", "outbox-relay-bench-*")
 	return s, err
+}
+
+// rest blocks until the servers have next to nothing to do, for half a minute at most: deleted topics, purged rows and methods that are being compiled are
+// work of what ran before.
+func (s *servers) rest(ctx context.Context) error {
+	const (
+		window = 400 * time.Millisecond
+		little = 0.05 // cores
+		most   = 75   // windows
+	)
+	used := func() (sum time.Duration, err error) {
+		for _, pid := range s.Pids {
+			d, err := processCPU(pid)
+			if err != nil {
+				return 0, err
+			}
+			sum += d
+		}
+		return sum, nil
+	}
+	before, err := used()
+	if err != nil {
+		return err
+	}
+	for range most {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(window):
+		}
+		now, err := used()
+		if err != nil {
+			return err
+		}
+		if (now - before).Seconds() < little*window.Seconds() {
+			return nil
+		}
+		before = now
+	}
+	say("the servers do not come to rest")
+	return nil
 }
 
 // Close ends the servers that this process started and removes its folder.

@@ -50,7 +50,7 @@ var workloads = []workload{
 	{Name: "large", Rows: 20_000, PerTx: 10, JSON: 10_000, Partitions: 4},
 	{Name: "small", Rows: 300_000, PerTx: 10, Foreign: 10, JSON: 100, Partitions: 4},
 	{Name: "one-key", Rows: 200_000, PerTx: 10, Foreign: 10, JSON: 290, OneKey: true, Partitions: 4},
-	{Name: "partitions", Rows: 200_000, PerTx: 10, Foreign: 10, JSON: 290, Partitions: 64},
+	{Name: "partitions", Rows: 400_000, PerTx: 10, Foreign: 10, JSON: 290, Partitions: 64},
 	{Name: "compressed", Rows: 200_000, PerTx: 10, Foreign: 10, JSON: 290, Partitions: 4, Compressed: true},
 }
 
