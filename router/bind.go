@@ -76,7 +76,7 @@ func (r *Router) Bind(t *event.Table) (*Binding, error) {
 		return nil, &NamesError{Table: name.String(), SQL: RowMetadataSQL}
 	}
 	b := &Binding{table: t, name: name.String(), ignore: rules.ignore, policy: rules.policy, id: idColumn(t)}
-	x := &binder{table: t, name: b.name}
+	x := &binder{table: t, values: &r.values, name: b.name}
 	for i := range rules.rules {
 		b.rules = append(b.rules, x.bind(&rules.rules[i]))
 	}
@@ -115,10 +115,11 @@ func findColumn(t *event.Table, name string) int {
 
 // binder collects the errors of a table's rules.
 type binder struct {
-	table *event.Table
-	name  string
-	rule  int
-	errs  []error
+	table  *event.Table
+	name   string
+	rule   int
+	errs   []error
+	values *value.Printer
 }
 
 func (x *binder) bind(in *rule) boundRule {
@@ -143,7 +144,7 @@ func (x *binder) bind(in *rule) boundRule {
 		out.headers = append(out.headers, bound)
 	}
 	if in.debezium != nil {
-		out.debezium = in.debezium.Bind(x.table, x)
+		out.debezium = in.debezium.Bind(x.table, x, x.values)
 	}
 	if in.event != nil {
 		out.event = x.cloudEvents(in.event, out.value)

@@ -158,7 +158,7 @@ func (w *writer) text(dst []byte, field string, column int) (_ []byte, known, ok
 	cell := &w.cells[column]
 	switch cell.State {
 	case event.CellValue:
-		out, err := value.Append(dst, &w.binding.table.Columns[column], cell.Raw)
+		out, err := w.router.values.Append(dst, &w.binding.table.Columns[column], cell.Raw)
 		if err != nil {
 			w.fail(field, column, ReasonUndecodable, "the column's bytes are not a value of its type", err)
 			return dst, false, false

@@ -2,6 +2,8 @@ package router
 
 import (
 	"errors"
+
+	"outbox-relay/binlog/value"
 )
 
 // Options configure a [Router].
@@ -25,6 +27,7 @@ type Router struct {
 	topics   *interner
 	reserved map[string]string
 	names    *interner // header names from spread columns
+	values   value.Printer
 }
 
 // tableRules are the rules of one table, in their order.

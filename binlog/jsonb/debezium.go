@@ -12,15 +12,14 @@ import (
 // values as bare base64. An empty doc is `{}`. On an error dst comes back as it was.
 //
 // Times below zero and minutes of years above 2519 are as wrong as Debezium's: see [writer.debeziumTemporal].
-func AppendDebezium(dst, doc []byte) ([]byte, error) {
+func AppendDebezium(dst, doc []byte) ([]byte, error) { return appendDebezium(dst, doc, nil) }
+
+func appendDebezium(dst, doc []byte, known *shapes) ([]byte, error) {
 	if len(doc) == 0 {
 		return append(dst, "{}"...), nil
 	}
-	w := writer{out: dst, budget: len(doc), hex: "0123456789ABCDEF", debezium: true}
-	if err := w.value(doc[0], doc[1:], MaxDepth); err != nil {
-		return dst, err
-	}
-	return w.out, nil
+	w := writer{out: dst, budget: len(doc), known: known, hex: "0123456789ABCDEF", comma: ",", colon: ":", debezium: true}
+	return w.document(dst, doc)
 }
 
 // appendPlainJavaDouble appends what Java's Double.toString gives, and where that has an exponent the exact value in decimal digits

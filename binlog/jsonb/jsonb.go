@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"outbox-relay/binlog/value/scalar"
@@ -45,11 +46,38 @@ const (
 // value`. On an error dst comes back as it was.
 //
 // An empty doc is `null`: the server stores it when a NULL is forced into a NOT NULL column, and has no text for it.
-func Append(dst, doc []byte) ([]byte, error) {
+func Append(dst, doc []byte) ([]byte, error) { return appendText(dst, doc, nil) }
+
+// Printer makes the texts of many documents, faster than the functions do: it remembers the names of objects, in at most half a MiB for each kind of text. Its
+// zero value is ready. It is not for several goroutines at once.
+type Printer struct{ server, debezium *shapes }
+
+// Append is the function Append.
+func (p *Printer) Append(dst, doc []byte) ([]byte, error) {
+	if p.server == nil {
+		p.server = new(shapes)
+	}
+	return appendText(dst, doc, p.server)
+}
+
+// AppendDebezium is the function AppendDebezium.
+func (p *Printer) AppendDebezium(dst, doc []byte) ([]byte, error) {
+	if p.debezium == nil {
+		p.debezium = new(shapes)
+	}
+	return appendDebezium(dst, doc, p.debezium)
+}
+
+func appendText(dst, doc []byte, known *shapes) ([]byte, error) {
 	if len(doc) == 0 {
 		return append(dst, "null"...), nil
 	}
-	w := writer{out: dst, budget: len(doc), hex: "0123456789abcdef"}
+	w := writer{out: dst, budget: len(doc), known: known, hex: "0123456789abcdef", comma: ", ", colon: ": "}
+	return w.document(dst, doc)
+}
+
+// document writes a document behind dst, or gives dst back.
+func (w *writer) document(dst, doc []byte) ([]byte, error) {
 	if err := w.value(doc[0], doc[1:], MaxDepth); err != nil {
 		return dst, err
 	}
@@ -58,12 +86,13 @@ func Append(dst, doc []byte) ([]byte, error) {
 
 type writer struct {
 	out []byte
-	// debezium makes the text of AppendDebezium, hex are the digits of \u00xx.
-	debezium bool
-	hex      string
 	// Bytes of the document that may still be read. Entries and values of a sound document do not overlap, so they
 	// never take more than its length; damaged ones that share parts run out of it.
 	budget int
+	known  *shapes // nil remembers nothing
+	// debezium makes the text of AppendDebezium, hex are the digits of \u00xx, comma and colon stand behind elements and names.
+	debezium          bool
+	hex, comma, colon string
 }
 
 func (w *writer) spend(n int) bool {
@@ -130,17 +159,17 @@ func (w *writer) scalar(typ byte, b []byte) error {
 	case literal:
 		return w.literal(b[0])
 	case int16Value:
-		w.out = strconv.AppendInt(w.out, int64(int16(binary.LittleEndian.Uint16(b))), 10)
+		w.out = scalar.AppendInt(w.out, int64(int16(binary.LittleEndian.Uint16(b))))
 	case uint16Value:
-		w.out = strconv.AppendUint(w.out, uint64(binary.LittleEndian.Uint16(b)), 10)
+		w.out = scalar.AppendUint(w.out, uint64(binary.LittleEndian.Uint16(b)))
 	case int32Value:
-		w.out = strconv.AppendInt(w.out, int64(int32(binary.LittleEndian.Uint32(b))), 10)
+		w.out = scalar.AppendInt(w.out, int64(int32(binary.LittleEndian.Uint32(b))))
 	case uint32Value:
-		w.out = strconv.AppendUint(w.out, uint64(binary.LittleEndian.Uint32(b)), 10)
+		w.out = scalar.AppendUint(w.out, uint64(binary.LittleEndian.Uint32(b)))
 	case int64Value:
-		w.out = strconv.AppendInt(w.out, int64(binary.LittleEndian.Uint64(b)), 10)
+		w.out = scalar.AppendInt(w.out, int64(binary.LittleEndian.Uint64(b)))
 	case uint64Value:
-		w.out = strconv.AppendUint(w.out, binary.LittleEndian.Uint64(b), 10)
+		w.out = scalar.AppendUint(w.out, binary.LittleEndian.Uint64(b))
 	case doubleValue:
 		f := math.Float64frombits(binary.LittleEndian.Uint64(b))
 		if math.IsNaN(f) || math.IsInf(f, 0) {
@@ -222,63 +251,142 @@ func (w *writer) container(b []byte, l layout, depth int) error {
 		return errShared
 	}
 	b = b[:size]
-	keys := b[2*l.wide:]
-	values := keys[int(count)*keyEntry:]
-	open, end := byte('['), byte(']')
-	if l.object {
-		open, end = '{', '}'
-	}
-	w.out = append(w.out, open)
-	for i := range int(count) {
-		switch {
-		case i == 0:
-		case w.debezium:
-			w.out = append(w.out, ',')
-		default:
-			w.out = append(w.out, ", "...)
-		}
+	keys := b[2*l.wide:][:int(count)*keyEntry]
+	values := b[2*l.wide+len(keys) : entries]
+	if count == 0 {
 		if l.object {
-			if err := w.key(b, keys[i*keyEntry:], int(entries), l); err != nil {
-				return err
-			}
+			w.out = append(w.out, "{}"...)
+		} else {
+			w.out = append(w.out, "[]"...)
 		}
-		if err := w.element(b, values[i*valueEntry:], int(entries), l, depth); err != nil {
+		return nil
+	}
+	if l.object {
+		return w.object(b, keys, values, l, depth)
+	}
+	w.out = append(w.out, '[')
+	for first := true; len(values) > 0; values = values[valueEntry:] {
+		if !first {
+			w.out = append(w.out, w.comma...)
+		}
+		first = false
+		if err := w.element(values[0], l.uint(values[1:]), b, entries, l.wide, depth); err != nil {
 			return err
 		}
 	}
-	w.out = append(w.out, end)
+	w.out = append(w.out, ']')
 	return nil
+}
+
+// object writes the elements of an object that has some.
+func (w *writer) object(b, keys, values []byte, l layout, depth int) error {
+	entries, valueEntry := uint64(2*l.wide+len(keys)+len(values)), 1+l.wide
+	var known *shape
+	if w.known != nil {
+		known = w.known.of(w, b, keys, int(entries), l)
+	}
+	if known == nil {
+		w.out = append(w.out, '{')
+		for first := true; len(values) > 0; keys, values = keys[2+l.wide:], values[valueEntry:] {
+			if !first {
+				w.out = append(w.out, w.comma...)
+			}
+			first = false
+			if err := w.key(b, keys, entries, l); err != nil {
+				return err
+			}
+			if err := w.element(values[0], l.uint(values[1:]), b, entries, l.wide, depth); err != nil {
+				return err
+			}
+		}
+		w.out = append(w.out, '}')
+		return nil
+	}
+	if !w.spend(len(known.names)) {
+		return errShared
+	}
+	for i := 0; len(values) > 0; i, values = i+1, values[valueEntry:] {
+		w.put(known.piece(i))
+		if err := w.element(values[0], l.uint(values[1:]), b, entries, l.wide, depth); err != nil {
+			return err
+		}
+	}
+	w.out = append(w.out, '}')
+	return nil
+}
+
+// put appends n bytes of a text that has pad more.
+func (w *writer) put(text []byte, n int) {
+	from := len(w.out)
+	if cap(w.out)-from < n+pad {
+		w.out = slices.Grow(w.out, n+pad)
+	}
+	out := w.out[from : from+n+pad]
+	*(*[pad]byte)(out) = *(*[pad]byte)(text)
+	if n > pad {
+		copy(out[pad:n], text[pad:n])
+	}
+	w.out = w.out[:from+n]
+}
+
+// keyOf gives the name that a key's entry stands for; b is the object.
+func keyOf(b, entry []byte, entries uint64, l layout) (name []byte, ok bool) {
+	offset, length := l.uint(entry), uint64(binary.LittleEndian.Uint16(entry[l.wide:]))
+	if offset < entries || offset+length > uint64(len(b)) {
+		return nil, false
+	}
+	return b[offset : offset+length], true
 }
 
 // key writes `"key": `. entry is the key's entry, b the container.
-func (w *writer) key(b, entry []byte, entries int, l layout) error {
-	offset, length := l.uint(entry), uint64(binary.LittleEndian.Uint16(entry[l.wide:]))
-	if offset < uint64(entries) || offset+length > uint64(len(b)) {
+func (w *writer) key(b, entry []byte, entries uint64, l layout) error {
+	name, ok := keyOf(b, entry, entries, l)
+	if !ok {
 		return fmt.Errorf("%w: key outside its object", ErrMalformed)
 	}
-	if !w.spend(int(length)) {
+	if !w.spend(len(name)) {
 		return errShared
 	}
-	w.out = appendString(w.out, b[offset:offset+length], w.hex)
-	if w.debezium {
-		w.out = append(w.out, ':')
-	} else {
-		w.out = append(w.out, ": "...)
-	}
+	w.out = append(appendString(w.out, name, w.hex), w.colon...)
 	return nil
 }
 
-// element writes the value of a value entry.
-func (w *writer) element(b, entry []byte, entries int, l layout, depth int) error {
-	typ := entry[0]
-	if l.inlined(typ) {
-		return w.scalar(typ, entry[1:1+l.wide])
+// element writes the value of an entry: ref is the value itself, or its offset in the container b, where it cannot be below entries. What most documents are
+// made of goes the short way.
+func (w *writer) element(typ byte, ref uint64, b []byte, entries uint64, wide, depth int) error {
+	switch typ {
+	case int16Value:
+		w.out = scalar.AppendInt(w.out, int64(int16(ref)))
+		return nil
+	case uint16Value:
+		w.out = scalar.AppendUint(w.out, uint64(uint16(ref)))
+		return nil
+	case literal:
+		return w.literal(byte(ref))
+	case int32Value:
+		if wide == 4 {
+			w.out = scalar.AppendInt(w.out, int64(int32(ref)))
+			return nil
+		}
+	case uint32Value:
+		if wide == 4 {
+			w.out = scalar.AppendUint(w.out, uint64(uint32(ref)))
+			return nil
+		}
 	}
-	offset := l.uint(entry[1:])
-	if offset < uint64(entries) || offset >= uint64(len(b)) {
+	if ref < entries || ref >= uint64(len(b)) {
 		return fmt.Errorf("%w: value outside its container", ErrMalformed)
 	}
-	return w.value(typ, b[offset:], depth-1)
+	b = b[ref:]
+	if typ == stringValue {
+		s, err := w.sized(b)
+		if err != nil {
+			return err
+		}
+		w.out = appendString(w.out, s, w.hex)
+		return nil
+	}
+	return w.value(typ, b, depth-1)
 }
 
 // sized takes a length in groups of 7 bits, low first, and that many bytes.

@@ -13,22 +13,22 @@ import (
 	"outbox-relay/binlog/jsonb"
 )
 
-type document struct {
+type sample struct {
 	raw  []byte
 	text string
 }
 
-// documents reads what a 9.7 server stored and showed; a test of package value writes the file.
-func documents(t testing.TB) []document {
+// samples reads what a 9.7 server stored and showed; a test of package value writes the file.
+func samples(t testing.TB) []sample {
 	t.Helper()
 	b, err := os.ReadFile("testdata/documents.tsv")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []document
+	var out []sample
 	for line := range strings.Lines(string(b)) {
 		raw, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
-		out = append(out, document{unhex(t, raw), text})
+		out = append(out, sample{unhex(t, raw), text})
 	}
 	if len(out) < 40 {
 		t.Fatalf("only %d documents", len(out))
@@ -47,7 +47,7 @@ func unhex(t testing.TB, s string) []byte {
 
 func TestDocumentsOfAServer(t *testing.T) {
 	t.Parallel()
-	for _, d := range documents(t) {
+	for _, d := range samples(t) {
 		got, err := jsonb.Append([]byte("kept "), d.raw)
 		if err != nil || string(got) != "kept "+d.text {
 			t.Errorf("%x\n got %s, %v\nwant %s", d.raw, got, err, d.text)
@@ -208,7 +208,7 @@ func TestSharedPartsDoNotUnfold(t *testing.T) {
 
 func TestEveryTruncationIsRefusedOrShorter(t *testing.T) {
 	t.Parallel()
-	for _, d := range documents(t) {
+	for _, d := range samples(t) {
 		for n := 1; n < len(d.raw); n++ {
 			if got, err := jsonb.Append(nil, d.raw[:n:n]); err == nil {
 				// Only a string or a scalar at the very end may be found whole, which they are not when a byte is missing.
@@ -220,7 +220,7 @@ func TestEveryTruncationIsRefusedOrShorter(t *testing.T) {
 
 func TestDoesNotAllocate(t *testing.T) {
 	buf := make([]byte, 0, 1<<16)
-	for _, d := range documents(t) {
+	for _, d := range samples(t) {
 		if n := testing.AllocsPerRun(10, func() { _, _ = jsonb.Append(buf[:0], d.raw) }); n != 0 {
 			t.Errorf("%.80s: %v allocations", d.text, n)
 		}
@@ -228,7 +228,7 @@ func TestDoesNotAllocate(t *testing.T) {
 }
 
 func FuzzAppend(f *testing.F) {
-	for _, d := range documents(f) {
+	for _, d := range samples(f) {
 		f.Add(d.raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -249,7 +249,7 @@ func FuzzAppend(f *testing.F) {
 }
 
 func BenchmarkAppend(b *testing.B) {
-	for _, d := range documents(b) {
+	for _, d := range samples(b) {
 		if !strings.HasPrefix(d.text, `{"e": `) && !strings.HasPrefix(d.text, `{"k1": `) && !strings.HasPrefix(d.text, `{"d": "2020`) {
 			continue
 		}

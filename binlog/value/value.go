@@ -108,10 +108,7 @@ func Append(dst []byte, col *event.Column, raw []byte) ([]byte, error) {
 		return appendCharacters(dst, col, raw)
 	case event.ColumnJSON:
 		out, err := jsonb.Append(dst, raw)
-		if err != nil {
-			return dst, malformed(col, "%v", err)
-		}
-		return out, nil
+		return out, documentError(col, err)
 	case event.ColumnGeometry, event.ColumnVector:
 		return append(dst, raw...), nil
 	case event.ColumnDate, event.ColumnDatetime, event.ColumnTimestamp, event.ColumnTime, event.ColumnYear:
@@ -134,6 +131,25 @@ func Append(dst []byte, col *event.Column, raw []byte) ([]byte, error) {
 		return appendMembers(dst, col, raw)
 	}
 	return dst, Supported(col)
+}
+
+// Printer makes the texts of many values as Append does, JSON documents faster. Its zero value is ready. It is not for several goroutines at once.
+type Printer struct{ JSON jsonb.Printer }
+
+// Append is the function Append.
+func (p *Printer) Append(dst []byte, col *event.Column, raw []byte) ([]byte, error) {
+	if col.Type == event.ColumnJSON {
+		out, err := p.JSON.Append(dst, raw)
+		return out, documentError(col, err)
+	}
+	return Append(dst, col, raw)
+}
+
+func documentError(col *event.Column, err error) error {
+	if err != nil {
+		return malformed(col, "%v", err)
+	}
+	return nil
 }
 
 // integer gives the value of an integer column; negative ones are sign-extended.

@@ -31,6 +31,7 @@ type Bound struct {
 	partition int // column index, or -1
 	columns   []event.Column
 
+	values  *value.Printer
 	scratch []byte
 	schema  []byte
 	parser  parser
@@ -71,9 +72,10 @@ var (
 	errNoNumber   = errors.New("the partition comes from an INT, MEDIUMINT or SMALLINT UNSIGNED column (Debezium fails on others too)")
 )
 
-// Bind finds the columns. What is wrong has been told to f; the Bound is usable only if that is nothing.
-func (p *Preset) Bind(t *event.Table, f Finder) *Bound {
-	b := &Bound{preset: p, timestamp: -1, partition: -1, columns: t.Columns, name: p.o.TopicPrefix + "." + t.Schema + "." + t.Name + "."}
+// Bind finds the columns. What is wrong has been told to f; the Bound is usable only if that is nothing. All that is bound with the same values is for the same
+// goroutine.
+func (p *Preset) Bind(t *event.Table, f Finder, values *value.Printer) *Bound {
+	b := &Bound{preset: p, values: values, timestamp: -1, partition: -1, columns: t.Columns, name: p.o.TopicPrefix + "." + t.Schema + "." + t.Name + "."}
 	x := binder{preset: p, table: t, finder: f}
 	b.id = x.converted("debezium.id", p.o.ID, p.header)
 	b.key = x.converted("debezium.key", p.o.Key, p.key)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"outbox-relay/binlog/event"
-	"outbox-relay/binlog/jsonb"
 	"outbox-relay/binlog/value"
 	"outbox-relay/binlog/value/scalar"
 )
@@ -180,7 +179,7 @@ func (b *Bound) read(scratch []byte, c *column, cells []event.Cell) (d datum, _ 
 	default:
 		return d, scratch, &RowFault{Field: c.field, Column: c.index, Kind: Missing}
 	}
-	out, err := b.preset.valueOf(&d, scratch, c, cell.Raw)
+	out, err := b.valueOf(&d, scratch, c, cell.Raw)
 	if err != nil {
 		return datum{}, scratch, &RowFault{Field: c.field, Column: c.index, Kind: Undecodable, Err: err}
 	}
@@ -188,7 +187,7 @@ func (b *Bound) read(scratch []byte, c *column, cells []event.Cell) (d datum, _ 
 }
 
 // valueOf reads a value that is not NULL into d.
-func (p *Preset) valueOf(d *datum, scratch []byte, c *column, raw []byte) (out []byte, err error) {
+func (b *Bound) valueOf(d *datum, scratch []byte, c *column, raw []byte) (out []byte, err error) {
 	from := len(scratch)
 	d.kind = isToken
 	switch c.kind {
@@ -197,20 +196,20 @@ func (p *Preset) valueOf(d *datum, scratch []byte, c *column, raw []byte) (out [
 		switch {
 		case c.kind == kindZoned:
 			out, err = appendZoned(scratch, c.col, raw)
-		case c.kind == kindJSON && p.o.JSONText == "debezium":
+		case c.kind == kindJSON && b.preset.o.JSONText == "debezium":
 			if len(raw) == 0 && c.col.Nullable {
 				*d = datum{}
 				return scratch, nil
 			}
-			out, err = jsonb.AppendDebezium(scratch, raw)
+			out, err = b.values.JSON.AppendDebezium(scratch, raw)
 		default:
-			out, err = value.Append(scratch, c.col, raw)
+			out, err = b.values.Append(scratch, c.col, raw)
 		}
 	case kindBytes:
-		if out, err = value.Append(scratch, c.col, raw); err == nil {
+		if out, err = b.values.Append(scratch, c.col, raw); err == nil {
 			d.kind = isText
 			bytes := out[from:]
-			switch p.o.Binary {
+			switch b.preset.o.Binary {
 			case "bytes":
 				d.kind = isBytes
 			case "hex":
@@ -229,7 +228,7 @@ func (p *Preset) valueOf(d *datum, scratch []byte, c *column, raw []byte) (out [
 			out = strconv.AppendInt(scratch, int64(binary.LittleEndian.Uint64(raw)), 10)
 			break
 		}
-		out, err = value.Append(scratch, c.col, raw)
+		out, err = b.values.Append(scratch, c.col, raw)
 	case kindInt16, kindInt32:
 		var n int64
 		n, err = value.Int64(c.col, raw)
@@ -240,7 +239,7 @@ func (p *Preset) valueOf(d *datum, scratch []byte, c *column, raw []byte) (out [
 		}
 		out = strconv.AppendInt(scratch, 1900+int64(raw[0]), 10)
 	case kindDecimal:
-		out, err = value.Append(scratch, c.col, raw)
+		out, err = b.values.Append(scratch, c.col, raw)
 	case kindFloat, kindDouble:
 		out, err = appendFloating(scratch, c, raw)
 	case kindBool:
@@ -254,7 +253,7 @@ func (p *Preset) valueOf(d *datum, scratch []byte, c *column, raw []byte) (out [
 			out = append(out, raw[i])
 		}
 	case kindDate, kindMillis, kindMicros:
-		return p.dateTime(d, scratch, c, raw)
+		return b.preset.dateTime(d, scratch, c, raw)
 	case kindTime:
 		var micros int64
 		micros, err = value.DurationMicros(c.col, raw)

@@ -136,37 +136,63 @@ func AppendDouble(dst []byte, f float64, suffix string) []byte {
 
 // appendShortDouble does the doubles that people write, prices and the like: at most four digits behind the point and eleven before it.
 //
-// r/10000 is the double next to the decimal r×10⁻⁴, since r and 10000 are exact and division rounds rightly. If that is f, then r×10⁻⁴ has at most 15
+// n/10000 is the double next to the decimal n×10⁻⁴, since n and 10000 are exact and division rounds rightly. If that is f, then n×10⁻⁴ has at most 15
 // digits and reads back as f; no other decimal of at most 15 digits does, so without its trailing zeros it is the shortest.
 func appendShortDouble(dst []byte, f float64, suffix string) ([]byte, bool) {
-	const scale, digits = 10000, 4
+	const scale = 10000
 	a := math.Abs(f)
 	if !(a >= 1e-3 && a < 1e11) {
 		return dst, false
 	}
-	r := math.Floor(a*scale + 0.5)
-	if r/scale != a {
+	n := uint64(a*scale + 0.5)
+	if float64(n)/scale != a {
 		return dst, false
 	}
 	if f < 0 {
 		dst = append(dst, '-')
 	}
-	n := uint64(r)
 	whole, rest := n/scale, n%scale
-	dst = strconv.AppendUint(dst, whole, 10)
+	dst = AppendUint(dst, whole)
 	if rest == 0 {
 		return append(dst, suffix...), true
 	}
-	var buf [digits]byte
-	for i := digits - 1; i >= 0; i-- {
-		buf[i] = byte('0' + rest%10)
-		rest /= 10
+	first, second := rest/100*2, rest%100*2
+	switch {
+	case second == 0 && pairs[first+1] == '0':
+		return append(dst, '.', pairs[first]), true
+	case second == 0:
+		return append(dst, '.', pairs[first], pairs[first+1]), true
+	case pairs[second+1] == '0':
+		return append(dst, '.', pairs[first], pairs[first+1], pairs[second]), true
 	}
-	end := digits
-	for buf[end-1] == '0' {
-		end--
+	return append(dst, '.', pairs[first], pairs[first+1], pairs[second], pairs[second+1]), true
+}
+
+// pairs are the numbers below 100 with two digits each.
+const pairs = "00010203040506070809" + "10111213141516171819" + "20212223242526272829" + "30313233343536373839" + "40414243444546474849" +
+	"50515253545556575859" + "60616263646566676869" + "70717273747576777879" + "80818283848586878889" + "90919293949596979899"
+
+// AppendInt is strconv.AppendInt in base 10; see AppendUint.
+func AppendInt(dst []byte, i int64) []byte {
+	if i < 0 {
+		return strconv.AppendInt(dst, i, 10)
 	}
-	return append(append(dst, '.'), buf[:end]...), true
+	return AppendUint(dst, uint64(i))
+}
+
+// AppendUint is strconv.AppendUint in base 10, made for numbers of few digits, as most are.
+func AppendUint(dst []byte, u uint64) []byte {
+	switch {
+	case u < 10:
+		return append(dst, byte('0'+u))
+	case u < 100:
+		return append(dst, pairs[2*u], pairs[2*u+1])
+	case u < 1000:
+		return append(dst, byte('0'+u/100), pairs[u%100*2], pairs[u%100*2+1])
+	case u < 10_000:
+		return append(dst, pairs[u/100*2], pairs[u/100*2+1], pairs[u%100*2], pairs[u%100*2+1])
+	}
+	return strconv.AppendUint(dst, u, 10)
 }
 
 // AppendFloat appends a FLOAT: at most 6 significant digits, in the forms of AppendDouble. f must be finite.

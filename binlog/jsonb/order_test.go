@@ -1,0 +1,217 @@
+package jsonb_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"outbox-relay/binlog/jsonb"
+)
+
+// Documents as the server stores them, in the small layout: names in one run, and values behind it.
+type (
+	object []pair
+	pair   struct {
+		name  string
+		value any
+	}
+	array []any
+)
+
+// stored gives the type and the bytes of a value.
+func stored(v any) (typ byte, b []byte) {
+	switch v := v.(type) {
+	case nil:
+		return 4, []byte{0, 0}
+	case bool:
+		return 4, map[bool][]byte{true: {1, 0}, false: {2, 0}}[v]
+	case int:
+		switch {
+		case v == int(int16(v)):
+			return 5, binary.LittleEndian.AppendUint16(nil, uint16(v))
+		case v == int(int32(v)):
+			return 7, binary.LittleEndian.AppendUint32(nil, uint32(v))
+		}
+		return 9, binary.LittleEndian.AppendUint64(nil, uint64(v))
+	case float64:
+		return 11, binary.LittleEndian.AppendUint64(nil, math.Float64bits(v))
+	case string:
+		return 12, append(binary.AppendUvarint(nil, uint64(len(v))), v...)
+	case object:
+		var values []any
+		for _, p := range v {
+			values = append(values, p.value)
+		}
+		b = make([]byte, 4+7*len(v))
+		binary.LittleEndian.PutUint16(b, uint16(len(v)))
+		at, names := len(b), ""
+		for i, p := range v {
+			binary.LittleEndian.PutUint16(b[4+4*i:], uint16(at+len(names)))
+			binary.LittleEndian.PutUint16(b[6+4*i:], uint16(len(p.name)))
+			names += p.name
+		}
+		return 0, withValues(slices.Concat(b, []byte(names)), 4+4*len(v), values)
+	case array:
+		b = make([]byte, 4+3*len(v))
+		binary.LittleEndian.PutUint16(b, uint16(len(v)))
+		return 2, withValues(b, 4, v)
+	}
+	panic(fmt.Sprintf("%T", v))
+}
+
+// withValues appends values to a container whose value entries begin at an offset, and fills those.
+func withValues(b []byte, at int, values []any) []byte {
+	for i, v := range values {
+		typ, content := stored(v)
+		entry := b[at+3*i:]
+		entry[0] = typ
+		if typ == 4 || typ == 5 {
+			copy(entry[1:3], content)
+			continue
+		}
+		binary.LittleEndian.PutUint16(entry[1:], uint16(len(b)))
+		b = append(b, content...)
+	}
+	binary.LittleEndian.PutUint16(b[2:], uint16(len(b)))
+	return b
+}
+
+func document(v any) []byte {
+	typ, b := stored(v)
+	return append([]byte{typ}, b...)
+}
+
+// order is a document as services write them, with some order lines.
+func order(n, lines int) object {
+	var items array
+	for i := range lines {
+		items = append(items, object{{"sku", fmt.Sprintf("A-%d", (n+i)%10_000)}, {"price", float64((n+i)%500) + 0.5}, {"quantity", n%9 + 1}})
+	}
+	return object{
+		{"note", "line one, line two"}, {"lines", items}, {"total", float64(n%900) + float64(n%100)/100}, {"orderId", 10_000_000 + n}, {"currency", "EUR"},
+		{"customer", object{{"id", n * 31 % 100_000}, {"vip", n%7 == 0}, {"name", fmt.Sprintf("Zoë Müller %d", n%1000)}}}, {"discount", nil},
+		{"createdAt", fmt.Sprintf("2026-01-%02dT10:%02d:00Z", n%28+1, n%60)},
+	}
+}
+
+func BenchmarkOrders(b *testing.B) {
+	for _, lines := range []int{2, 190} {
+		for name, appendText := range map[string]func(dst, doc []byte) ([]byte, error){"function": jsonb.Append, "printer": new(jsonb.Printer).Append} {
+			b.Run(fmt.Sprintf("%s/%d", name, lines), func(b *testing.B) {
+				var docs [][]byte
+				buf := make([]byte, 0, 1<<16)
+				for n := range 64 {
+					docs = append(docs, document(order(n*977, lines)))
+				}
+				n := 0
+				for b.Loop() {
+					text, err := appendText(buf[:0], docs[n%len(docs)])
+					if err != nil {
+						b.Fatal(err)
+					}
+					b.SetBytes(int64(len(text)))
+					n++
+				}
+			})
+		}
+	}
+}
+
+// A printer that knows an object writes what the functions write, in whatever order documents come.
+func TestPrinterRemembersAndWritesTheSame(t *testing.T) {
+	t.Parallel()
+	var docs [][]byte
+	for _, d := range samples(t) {
+		docs = append(docs, d.raw)
+	}
+	long := strings.Repeat("n", 700)
+	for n := range 40 {
+		docs = append(docs, document(order(n, n%5)),
+			document(object{{fmt.Sprintf("id-%07d", n), 1}, {fmt.Sprintf("id-%07d", n+1), n}}),                             // names that are data
+			document(object{{"aaaaaaaa", 1}, {fmt.Sprintf("%08d", n), 2}, {"zzzzzzzz", 3}}),                                // alike and not equal
+			document(object{{"line\n1", 1}, {"\"quoted\"", n}, {"\x01\x1f control", nil}}),                                 // names that are escaped
+			document(object{{long, n}, {long + "\x02", n}}),                                                                // too long to be kept
+			document(object{{"shortest", n}}), document(object{{"shortes", n}}), document(object{{"sixteen letters!", n}}), // around pads
+			document(object{{"same names", n}, {"other values", object{{"same names", nil}, {"other values", array{}}}}}),
+			document(object{}), document(array{object{}, object{{"one name", true}}, object{{"one name", object{}}}}))
+	}
+	for _, text := range []string{`{"between": "a value that is stored between two names", "the names": 5}`, `{"between": "one of another size", "the names": 5}`} {
+		doc, err := jsonb.Encode(nil, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs = append(docs, doc, doc)
+	}
+	var p jsonb.Printer
+	for round := range 4 {
+		for i, doc := range docs {
+			if round == 3 {
+				doc = docs[len(docs)-1-i]
+			}
+			for _, c := range []struct {
+				function, printer func(dst, doc []byte) ([]byte, error)
+			}{{jsonb.Append, p.Append}, {jsonb.AppendDebezium, p.AppendDebezium}} {
+				want, err := c.function([]byte("kept "), doc)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, room := range []int{0, 1 << 16} {
+					got, err := c.printer(append(make([]byte, 0, 5+room), "kept "...), doc)
+					if err != nil || string(got) != string(want) {
+						t.Fatalf("round %d:\n got %s, %v\nwant %s", round, got, err, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestPrinterDoesNotAllocate(t *testing.T) {
+	var p jsonb.Printer
+	buf := make([]byte, 0, 1<<16)
+	n := 0
+	next := func() {
+		n++
+		if _, err := p.Append(buf[:0], printed[n%len(printed)]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 4 * len(printed) {
+		next()
+	}
+	if n := testing.AllocsPerRun(100, next); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+var printed = [][]byte{document(order(1, 3)), document(order(2, 30)), document(object{{"something else", 1}})}
+
+// The text of a document does not depend on what was printed before it, also where either is damaged.
+func FuzzPrinter(f *testing.F) {
+	for _, d := range samples(f) {
+		f.Add(d.raw, d.raw)
+	}
+	f.Add(document(order(1, 2)), document(order(2, 3)))
+	for at := range printed[0] {
+		damaged := slices.Clone(printed[0])
+		damaged[at] ^= 5
+		f.Add(printed[0], damaged)
+	}
+	f.Fuzz(func(t *testing.T, before, doc []byte) {
+		var p jsonb.Printer
+		for range 3 {
+			_, _ = p.Append(nil, before) // whatever it is
+		}
+		for range 3 {
+			got, err := p.Append(nil, doc)
+			want, wantErr := jsonb.Append(nil, doc)
+			if string(got) != string(want) || (err == nil) != (wantErr == nil) || err != nil && !errors.Is(err, jsonb.ErrMalformed) {
+				t.Fatalf("after %x:\n%x\n got %s, %v\nwant %s, %v", before, doc, got, err, want, wantErr)
+			}
+		}
+	})
+}
