@@ -128,6 +128,12 @@ fidelity: ## Compare random rows of random tables with what SELECT prints [ROWS=
 bench: ## Measure beside Debezium, a plain relay and the limits of reading and of publishing [BENCH=all, or drain-mixed, latency-500, memory and others; QUICK=1 BENCH_OUT=file.json]
 	$(GO) run ./internal/bench $(if $(QUICK),-quick) $(if $(BENCH_OUT),-out $(abspath $(BENCH_OUT))) $(BENCH)
 
+.PHONY: profile
+profile: ## Renew cmd/outbox-relay/default.pgo, the profile by which the compiler optimizes the program
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
+	  for w in mixed single sparse large small partitions compressed; do $(GO) run ./internal/bench drain -workload $$w -only relay -rounds 3 -no-verify -cpuprofile "$$dir" || exit 1; done; \
+	  $(GO) tool pprof -proto -output cmd/outbox-relay/default.pgo "$$dir"/*-[0-9].pprof
+
 .PHONY: clean
 clean: ## Remove what the build made; the cache of servers and tools stays
 	rm -rf bin

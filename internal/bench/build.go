@@ -28,7 +28,7 @@ func buildRelay(ctx context.Context, dir string, profiled bool) (string, error) 
 		return "", fmt.Errorf("finding the relay's main package (run bench inside the module): %w", err)
 	}
 	program := filepath.Join(dir, "outbox-relay")
-	args := []string{"build", "-o", program}
+	args := []string{"build", "-trimpath", "-o", program}
 	if profiled {
 		overlay, err := writeOverlay(dir, filepath.Join(strings.TrimSpace(string(folder)), "main.go"))
 		if err != nil {

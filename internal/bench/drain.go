@@ -113,7 +113,7 @@ func drainCommand(ctx context.Context, g global, args []string) ([]*table, error
 	flags.StringVar(&f.workload, "workload", "mixed", "one of "+workloadNames())
 	flags.IntVar(&f.rows, "rows", 0, "outbox rows (default: the workload's own, 300000 for mixed)")
 	flags.IntVar(&f.rounds, "rounds", g.rounds(3), "measured runs of each contestant, after runs of the first one that only warm Kafka up")
-	flags.IntVar(&f.slow, "debezium-rounds", g.rounds(2), "measured runs of Debezium, with each of its settings")
+	flags.IntVar(&f.slow, "debezium-rounds", g.rounds(2), "measured runs of Debezium tuned, and with its defaults in the first workload")
 	flags.StringVar(&f.only, "only", "", "contestants, with commas between them (default: all, or all but Debezium with -state)")
 	flags.StringVar(&f.state, "state", "", "use the servers and rows of a running `bench serve -state FILE`")
 	flags.StringVar(&f.cpuprofile, "cpuprofile", "", "folder for CPU profiles of the relay, one per run")
@@ -265,7 +265,7 @@ func (f *drainFlags) race(ctx context.Context, s *servers, contestants []contest
 	}
 	for round := 1; round <= max(f.rounds, f.slow); round++ {
 		for _, c := range contestants {
-			if c.debezium && round > f.slow || !c.debezium && round > f.rounds {
+			if round > f.roundsOf(c) {
 				continue
 			}
 			prefix := fmt.Sprintf("%s-%d-%d.", c.name, id, round)
@@ -285,6 +285,17 @@ func (f *drainFlags) race(ctx context.Context, s *servers, contestants []contest
 		}
 	}
 	return results, s.deleteTopic(s.records)
+}
+
+// roundsOf is how often a contestant is measured. Debezium at its defaults is compared in the first workload; elsewhere one run shows where it stands.
+func (f *drainFlags) roundsOf(c contestant) int {
+	switch {
+	case !c.debezium:
+		return f.rounds
+	case c.name == "debezium" && f.workload != "mixed":
+		return min(f.slow, 1)
+	}
+	return f.slow
 }
 
 // warmUp drains until it gets no faster: a Java program compiles most of what it needs only after it was used for a while, and on two cores the compiler
