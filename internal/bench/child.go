@@ -19,10 +19,11 @@ import (
 
 // usage is what a child process cost.
 type usage struct {
-	Wall   time.Duration // start to exit
-	CPU    time.Duration // user and system time of all its threads
-	Peak   int64         // bytes: VmHWM of /proc/<pid>/status as it was last seen, at most peakEvery before the exit
-	Others float64       // cores that processes of other people kept busy meanwhile
+	Wall    time.Duration // start to exit
+	CPU     time.Duration // user and system time of all its threads
+	Peak    int64         // bytes: VmHWM of /proc/<pid>/status as it was last seen, at most peakEvery before the exit
+	Servers time.Duration // the same of MySQL and Kafka meanwhile
+	Others  float64       // cores that processes of other people kept busy meanwhile
 }
 
 // peakEvery is how often the peak is read. The kernel keeps it as a maximum, so only growth in the last moment is missed. The
@@ -115,6 +116,7 @@ func (c *child) finish(err error) {
 		c.err = err
 		return
 	}
+	c.u.Servers = after.servers - c.before.servers
 	c.u.Others = max(0, (after.total-c.before.total-(after.ours-c.before.ours)-c.u.CPU).Seconds()) / c.u.Wall.Seconds()
 }
 
@@ -217,8 +219,8 @@ func parsePeak(status []byte) (int64, error) {
 	return kb << 10, err
 }
 
-// hostCPU is the processor time spent so far: by the whole host, and by this process and the servers.
-type hostCPU struct{ total, ours time.Duration }
+// hostCPU is the processor time spent so far: by the whole host, by this process and the servers, and by the servers alone.
+type hostCPU struct{ total, ours, servers time.Duration }
 
 // tick is the unit of /proc: USER_HZ is 100 on all architectures of Linux that Go knows.
 const tick = 10 * time.Millisecond
@@ -250,8 +252,9 @@ func readHostCPU(pids []int) (h hostCPU, err error) {
 		if err != nil {
 			return h, err
 		}
-		h.ours += d
+		h.servers += d
 	}
+	h.ours += h.servers
 	return h, nil
 }
 

@@ -29,12 +29,13 @@ const (
 
 // Figures of a drain.
 const (
-	figureRate  = "rows/s"
-	figureWhole = "rows/s, start included"
-	figureCPU   = "µs CPU per row"
-	figureAll   = "µs CPU per row, start included"
-	figureFirst = "s, start to first record"
-	figurePeak  = "MiB peak RSS"
+	figureRate    = "rows/s"
+	figureWhole   = "rows/s, start included"
+	figureCPU     = "µs CPU per row"
+	figureAll     = "µs CPU per row, start included"
+	figureServers = "µs CPU per row, MySQL and Kafka"
+	figureFirst   = "s, start to first record"
+	figurePeak    = "MiB peak RSS"
 )
 
 // drainRun is one run of one contestant.
@@ -71,6 +72,11 @@ func (r drainRun) cpuPerRow() float64 {
 
 // allPerRow is in microseconds, from the start of the process to its end, or to the last record if it would not end.
 func (r drainRun) allPerRow() float64 { return float64(r.CPU.Nanoseconds()) / 1e3 / float64(r.Rows) }
+
+// serversPerRow is what MySQL and Kafka did for each row, in microseconds.
+func (r drainRun) serversPerRow() float64 {
+	return float64(r.Servers.Nanoseconds()) / 1e3 / float64(r.Rows)
+}
 
 func (r drainRun) first() float64 {
 	if r.Last == 0 {
@@ -396,6 +402,7 @@ func drainTable(w workload, contestants []string, results map[string][]drainRun,
 	t.add(figureWhole, 0, of(drainRun.rate))
 	t.add(figureCPU, 2, of(drainRun.cpuPerRow))
 	t.add(figureAll, 2, of(drainRun.allPerRow))
+	t.add(figureServers, 2, of(drainRun.serversPerRow))
 	t.add(figureFirst, 3, of(drainRun.first))
 	t.add(figurePeak, 1, of(drainRun.peak))
 	const tunedName = "debezium-tuned"
