@@ -258,8 +258,11 @@ func readHostCPU(pids []int) (h hostCPU, err error) {
 	return h, nil
 }
 
-func processCPU(pid int) (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+func processCPU(pid int) (time.Duration, error) { return cpuOf(fmt.Sprintf("/proc/%d/stat", pid)) }
+
+// cpuOf reads the processor time of a process or a thread.
+func cpuOf(stat string) (time.Duration, error) {
+	text, err := os.ReadFile(stat)
 	if err != nil {
 		return 0, err
 	}
@@ -269,7 +272,7 @@ func processCPU(pid int) (time.Duration, error) {
 	for _, f := range fields[11:13] {
 		n, err := strconv.ParseInt(f, 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("reading /proc/%d/stat: %w", pid, err)
+			return 0, fmt.Errorf("reading %s: %w", stat, err)
 		}
 		d += time.Duration(n) * tick
 	}

@@ -34,7 +34,7 @@ func decodeCommand(ctx context.Context, g global, args []string) (tables []*tabl
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	s, err := startServers(ctx, false)
+	s, err := startServers(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ func (r *report) fill(page string) (string, error) {
 // block gives the Markdown of a name: a table of the run, or one that is made of several.
 func (r *report) block(name string) (string, error) {
 	switch {
-	case name == "summary" && len(r.Tables) == 0:
+	case (name == "summary" || name == "plain") && len(r.Tables) == 0:
 		return "", nil
 	case len(r.Tables) == 0:
 		return "To be measured on quiet cores.\n", nil
@@ -115,7 +115,11 @@ func (r *report) block(name string) (string, error) {
 	case "latencies":
 		return picture("latency", "latency"), nil
 	case "summary":
-		return r.summary(), nil
+		return r.beside("debezium-tuned", "Debezium, tuned"), nil
+	case "plain":
+		return r.beside("baseline", "plain relay"), nil
+	case "shares":
+		return r.shares(), nil
 	case "targets":
 		return r.targets(), nil
 	}
@@ -184,17 +188,17 @@ func (f figure) line(b *strings.Builder, contestants []string) {
 	b.WriteByte('\n')
 }
 
-// summary is the small table of the README: the relay beside Debezium as it is tuned.
-func (r *report) summary() string {
+// beside is a small table of the README: the relay beside another contestant.
+func (r *report) beside(contestant, title string) string {
 	var b strings.Builder
-	heading(&b, "", []string{"relay", "Debezium, tuned", "ratio"})
+	heading(&b, "", []string{"relay", title, "ratio"})
 	add := func(what, name, figure string, number int) {
 		for _, t := range r.Tables {
 			if t.Name != name {
 				continue
 			}
 			ours, ok1 := t.median(figure, t.Contestants[0])
-			theirs, ok2 := t.median(figure, "debezium-tuned")
+			theirs, ok2 := t.median(figure, contestant)
 			if ok1 && ok2 && ours > 0 && theirs > 0 {
 				ratio := fmt.Sprintf("%s×", digits(ours/theirs))
 				if ours < theirs {
@@ -212,6 +216,23 @@ func (r *report) summary() string {
 	add("ms from COMMIT to a consumer at 500 transactions/s, median", "latency-500", figureP50, 1)
 	add("the same, 99th percentile", "latency-500", figureP99, 1)
 	add("% of a core while nothing happens", "idle", figureCore, 2)
+	return b.String()
+}
+
+// shares tells who had the processor during the relay's drains, and so what rate there could be.
+func (r *report) shares() string {
+	var b strings.Builder
+	heading(&b, "", []string{"relay, µs per row", "MySQL and Kafka, µs per row", "cores busy", "rows/s", "rows/s with all cores busy", "the same if the relay cost nothing"})
+	for _, t := range r.drains() {
+		rate, ok1 := t.median(figureRate, "relay")
+		ours, ok2 := t.median(figureAll, "relay")
+		servers, ok3 := t.median(figureServers, "relay")
+		if !ok1 || !ok2 || !ok3 {
+			continue
+		}
+		cores := float64(r.Host.Cores) * 1e6
+		fmt.Fprintf(&b, "| %s | %.2f | %.2f | %.2f | %.0f | %.0f | %.0f |\n", strings.TrimPrefix(t.Name, "drain-"), ours, servers, rate*(ours+servers)/1e6, rate, cores/(ours+servers), cores/servers)
+	}
 	return b.String()
 }
 

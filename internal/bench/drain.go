@@ -133,7 +133,7 @@ func drainCommand(ctx context.Context, g global, args []string) ([]*table, error
 	if g.quick {
 		f.shorten(g.parts())
 	}
-	s, err := f.servers(ctx)
+	s, err := f.servers(ctx, g.broker)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (f *drainFlags) drain(ctx context.Context, s *servers) (*table, error) {
 	return drainTable(s.Workload, names, results, !f.noVerify), nil
 }
 
-func (f *drainFlags) servers(ctx context.Context) (*servers, error) {
+func (f *drainFlags) servers(ctx context.Context, b *broker) (*servers, error) {
 	if f.state != "" {
 		return loadServers(f.state)
 	}
@@ -197,7 +197,7 @@ func (f *drainFlags) servers(ctx context.Context) (*servers, error) {
 	if f.rows > 0 {
 		w.Rows = f.rows
 	}
-	s, err := startServers(ctx, true)
+	s, err := startServers(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -298,30 +298,31 @@ func (f *drainFlags) roundsOf(c contestant) int {
 	switch {
 	case !c.debezium:
 		return f.rounds
-	case c.name == "debezium" && f.workload != "mixed":
+	case f.workload != "mixed" && c.name == "debezium":
 		return min(f.slow, 1)
 	}
 	return f.slow
 }
 
-// warmUp drains until it gets no faster: a Java program compiles most of what it needs only after it was used for a while, and on two cores the compiler
-// takes one of them from whoever is measured first. The topic of the last run holds what the limit of publishing sends.
+// warmUp drains until the broker has compiled what it needs. A Java program does that while it is used, and on two cores its compiler takes half of one from whoever is
+// measured meanwhile: 8 s of processor time in all. The topic of the last run holds what the limit of publishing sends.
 func (f *drainFlags) warmUp(ctx context.Context, s *servers, c contestant, id int64, want truth) error {
-	const most, faster = 8, 1.1
-	best := 0.0
+	const most, little = 20, 0.05 // runs, cores
+	say("warming up")
+	unchecked := *f
+	unchecked.noVerify = true
 	for run := 1; ; run++ {
-		say("warming up")
 		prefix := fmt.Sprintf("%s-%d-warm-%d.", c.name, id, run)
-		r, err := f.drainOnce(ctx, s, c, prefix, want)
-		if err != nil {
+		begun, before := time.Now(), s.compiled()
+		if _, err := unchecked.drainOnce(ctx, s, c, prefix, want); err != nil {
 			return err
 		}
-		rate := r.steady()
-		if rate < best*faster || run == most {
+		cores := (s.compiled() - before).Seconds() / time.Since(begun).Seconds()
+		if cores < little || run == most {
+			say(fmt.Sprintf("the broker is warm after %d runs: its compiler kept %.2f cores busy", run, cores))
 			s.records = prefix + aggregateType
 			return nil
 		}
-		best = max(best, rate)
 		if err := s.deleteTopic(prefix + aggregateType); err != nil {
 			return err
 		}
@@ -452,7 +453,9 @@ func serveCommand(ctx context.Context, args []string, out io.Writer) error {
 	if *path == "" {
 		return errors.New("serve: -state is required")
 	}
-	s, err := f.servers(ctx)
+	b := &broker{}
+	defer b.Close()
+	s, err := f.servers(ctx, b)
 	if err != nil {
 		return err
 	}

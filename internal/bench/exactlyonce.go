@@ -34,7 +34,7 @@ func exactlyOnceCommand(ctx context.Context, g global, args []string) ([]*table,
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	s, err := f.servers(ctx)
+	s, err := f.servers(ctx, g.broker)
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func idleCommand(ctx context.Context, o global, args []string) ([]*table, error)
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	s, err := startServers(ctx, true)
+	s, err := startServers(ctx, o.broker)
 	if err != nil {
 		return nil, err
 	}

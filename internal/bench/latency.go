@@ -90,7 +90,7 @@ func latencyCommand(ctx context.Context, o global, args []string) ([]*table, err
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	s, err := startServers(ctx, true)
+	s, err := startServers(ctx, o.broker)
 	if err != nil {
 		return nil, err
 	}

@@ -17,8 +17,9 @@ var errMissed = errors.New("a target was missed")
 
 // global are the flags in front of the command.
 type global struct {
-	quick bool   // fewer rounds and rows
-	out   string // file for the figures, "" for none
+	quick  bool   // fewer rounds and rows
+	out    string // file for the figures, "" for none
+	broker *broker
 }
 
 // rounds is so many, or one in a quick run.
@@ -76,7 +77,8 @@ func main() {
 }
 
 func dispatch(ctx context.Context, args []string, out io.Writer) error {
-	var g global
+	g := global{broker: &broker{}}
+	defer g.broker.Close()
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.BoolVar(&g.quick, "quick", false, "fewer rounds and rows: a look, not a measurement")
 	flags.StringVar(&g.out, "out", "", "file for the figures as JSON")

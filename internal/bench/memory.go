@@ -34,7 +34,7 @@ func memoryCommand(ctx context.Context, g global, args []string) ([]*table, erro
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	s, err := startServers(ctx, true, "--max-binlog-size=1G", "--max-binlog-cache-size=8G")
+	s, err := startServers(ctx, g.broker, "--max-binlog-size=1G", "--max-binlog-cache-size=8G")
 	if err != nil {
 		return nil, err
 	}

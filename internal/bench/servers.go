@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -23,7 +24,6 @@ const account = "relay"
 type servers struct {
 	State
 	mysql *sandbox.MySQL // nil when another process keeps them
-	kafka *sandbox.Kafka
 	dir   string
 
 	records string // topic with all records of the backlog, for the limit of publishing
@@ -46,8 +46,27 @@ var bulkArgs = []string{"--sync-binlog=0", "--innodb-flush-log-at-trx-commit=0",
 
 func say(text string) { fmt.Fprintln(os.Stderr, "bench: "+text) }
 
-// startServers starts MySQL, and Kafka if wanted, for measurements. The caller closes them.
-func startServers(ctx context.Context, withKafka bool, mysqlArgs ...string) (*servers, error) {
+// broker is the Kafka of all benchmarks of a run: it takes minutes until it is warm.
+type broker struct{ kafka *sandbox.Kafka }
+
+// start starts it the first time.
+func (b *broker) start(ctx context.Context) (err error) {
+	if b.kafka == nil {
+		b.kafka, err = sandbox.StartKafka(ctx, sandbox.KafkaOptions{Benchmark: true, Progress: say})
+	}
+	return err
+}
+
+// Close ends it, if it was started.
+func (b *broker) Close() error {
+	if b.kafka == nil {
+		return nil
+	}
+	return b.kafka.Close()
+}
+
+// startServers starts MySQL for measurements, which the caller closes; Kafka is b's, none if that is nil.
+func startServers(ctx context.Context, b *broker, mysqlArgs ...string) (*servers, error) {
 	s := &servers{}
 	var err error
 	if s.dir, err = os.MkdirTemp("", "outbox-relay-bench-*"); err != nil {
@@ -57,13 +76,13 @@ func startServers(ctx context.Context, withKafka bool, mysqlArgs ...string) (*se
 		return nil, errors.Join(err, s.Close())
 	}
 	s.MySQL, s.RootDSN, s.DataDir, s.Pids = s.mysql.Addr(), s.mysql.RootDSN(""), s.mysql.DataDir(), []int{s.mysql.Pid()}
-	if !withKafka {
+	if b == nil {
 		return s, nil
 	}
-	if s.kafka, err = sandbox.StartKafka(ctx, sandbox.KafkaOptions{Benchmark: true, Progress: say}); err != nil {
+	if err := b.start(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	s.Brokers, s.Pids = s.kafka.Addrs(), append(s.Pids, s.kafka.Broker(1).Pid())
+	s.Brokers, s.Pids = b.kafka.Addrs(), append(s.Pids, b.kafka.Broker(1).Pid())
 	return s, nil
 }
 
@@ -79,6 +98,23 @@ func loadServers(path string) (*servers, error) {
 	}
 	s.dir, err = os.MkdirTemp("", "outbox-relay-bench-*")
 	return s, err
+}
+
+// compiled is the processor time that the compilers of the servers' Java have taken so far.
+func (s *servers) compiled() (sum time.Duration) {
+	for _, pid := range s.Pids {
+		names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", pid)) // the pattern is right
+		for _, name := range names {
+			text, _ := os.ReadFile(name)
+			if !bytes.HasPrefix(text, []byte("C1 Compiler")) && !bytes.HasPrefix(text, []byte("C2 Compiler")) {
+				continue
+			}
+			if d, err := cpuOf(filepath.Join(filepath.Dir(name), "stat")); err == nil {
+				sum += d
+			}
+		}
+	}
+	return sum
 }
 
 // rest blocks until the servers have next to nothing to do, for half a minute at most: deleted topics, purged rows and methods that are being compiled are
@@ -122,12 +158,9 @@ func (s *servers) rest(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the servers that this process started and removes its folder.
+// Close ends the MySQL that this process started and removes its folder.
 func (s *servers) Close() error {
 	var all []error
-	if s.kafka != nil {
-		all = append(all, s.kafka.Close())
-	}
 	if s.mysql != nil {
 		all = append(all, s.mysql.Close())
 	}

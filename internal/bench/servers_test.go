@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"strconv"
@@ -25,12 +26,13 @@ func TestContestantsAndReadersOnRealServers(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
-	s, err := startServers(ctx, true)
+	b := &broker{}
+	s, err := startServers(ctx, b)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatal(errors.Join(err, b.Close()))
 	}
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
+		if err := errors.Join(s.Close(), b.Close()); err != nil {
 			t.Error(err)
 		}
 	})

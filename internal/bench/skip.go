@@ -41,7 +41,7 @@ func skipCommand(ctx context.Context, g global, args []string) ([]*table, error)
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	s, err := startServers(ctx, false)
+	s, err := startServers(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
