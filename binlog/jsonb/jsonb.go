@@ -281,7 +281,7 @@ func (w *writer) container(b []byte, l layout, depth int) error {
 // object writes the elements of an object that has some.
 func (w *writer) object(b, keys, values []byte, l layout, depth int) error {
 	entries, valueEntry := uint64(2*l.wide+len(keys)+len(values)), 1+l.wide
-	var known *shape
+	var known *pieces
 	if w.known != nil {
 		known = w.known.of(w, b, keys, int(entries), l)
 	}
@@ -302,7 +302,7 @@ func (w *writer) object(b, keys, values []byte, l layout, depth int) error {
 		w.out = append(w.out, '}')
 		return nil
 	}
-	if !w.spend(len(known.names)) {
+	if !w.spend(known.spent) {
 		return errShared
 	}
 	for i := 0; len(values) > 0; i, values = i+1, values[valueEntry:] {

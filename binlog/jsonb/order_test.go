@@ -170,6 +170,30 @@ func TestPrinterRemembersAndWritesTheSame(t *testing.T) {
 	}
 }
 
+// Objects within an object may take the place of its names while it is written.
+func TestPrinterWithObjectsThatShareAPlace(t *testing.T) {
+	t.Parallel()
+	var p jsonb.Printer
+	inner := array{}
+	for i := range 4 {
+		inner = append(inner, object{{"inner name", i}, {"and one more of them", nil}})
+	}
+	for n := range 2000 {
+		outer := func(v any) []byte {
+			return document(object{{fmt.Sprintf("%06d outer", n), v}, {"second name", 1}, {fmt.Sprintf("third %06d", n), v}})
+		}
+		for _, doc := range [][]byte{outer(nil), outer(nil), outer(inner), outer(inner)} {
+			want, err := jsonb.Append(nil, doc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := p.Append(nil, doc); err != nil || string(got) != string(want) {
+				t.Fatalf("got %s, %v\nwant %s", got, err, want)
+			}
+		}
+	}
+}
+
 func TestPrinterDoesNotAllocate(t *testing.T) {
 	var p jsonb.Printer
 	buf := make([]byte, 0, 1<<16)
