@@ -28,13 +28,13 @@ func buildRelay(ctx context.Context, dir string, profiled bool) (string, error) 
 		return "", fmt.Errorf("finding the relay's main package (run bench inside the module): %w", err)
 	}
 	program := filepath.Join(dir, "outbox-relay")
-	args := []string{"build", "-trimpath", "-o", program}
+	args := []string{"build", "-o", program}
 	if profiled {
 		overlay, err := writeOverlay(dir, filepath.Join(strings.TrimSpace(string(folder)), "main.go"))
 		if err != nil {
 			return "", err
 		}
-		args = append(args, "-overlay", overlay)
+		args = append(args, "-overlay", overlay, "-trimpath") // a profile is kept with the sources
 	}
 	if out, err := exec.CommandContext(ctx, "go", append(args, "outbox-relay/cmd/outbox-relay")...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the relay: %w\n%s", err, out)
