@@ -25,6 +25,7 @@ type boundRule struct {
 	*rule
 	when      []boundCondition
 	topic     boundTemplate
+	recent    recentTopics
 	key       boundTemplate
 	value     boundTemplate
 	headers   []boundHeader
@@ -130,6 +131,7 @@ func (x *binder) bind(in *rule) boundRule {
 	}
 	if in.fixed == "" {
 		out.topic = x.template("topic", in.topic)
+		out.recent = recentOf(&out.topic)
 	}
 	out.key = x.template("key", in.key)
 	out.value = x.template("value", in.value)

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
@@ -262,6 +263,11 @@ func (w *writer) topic(rule *boundRule) {
 		w.rec.Topic = rule.fixed
 		return
 	}
+	at := rule.recent.place(w.cells)
+	if at != nil && at.topic != "" && bytes.Equal(at.raw, w.cells[rule.recent.column].Raw) {
+		w.rec.Topic = at.topic
+		return
+	}
 	start := len(w.rec.buf)
 	m, ok := w.render("topic", &rule.topic)
 	text := w.rec.buf[start:]
@@ -274,6 +280,9 @@ func (w *writer) topic(rule *boundRule) {
 		return
 	}
 	w.setTopic("topic", text)
+	if at != nil {
+		at.raw, at.topic = append(at.raw[:0], w.cells[rule.recent.column].Raw...), w.rec.Topic
+	}
 }
 
 // setTopic sets rec.Topic if a broker takes the name. The text is not kept.

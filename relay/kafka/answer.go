@@ -300,6 +300,7 @@ func (p *Publisher) acknowledge(acked []*batch, r *request) {
 	p.mu.Lock()
 	defer p.unlock()
 	p.instead -= instead
+	r.sender.seqs = append(r.sender.seqs, r.seqs[:0])
 	for _, b := range acked {
 		part := r.parts[slices.Index(r.batches, b)]
 		t := part.topic
@@ -326,16 +327,8 @@ func (p *Publisher) tell(acked []*batch) (instead int) {
 	defer p.ackMu.Unlock()
 	p.seqs = p.seqs[:0]
 	for _, b := range acked {
-		for _, chunk := range b.chunks {
-			for len(chunk) > 0 {
-				var e entry
-				e, chunk = firstEntry(chunk)
-				p.seqs = append(p.seqs, e.seq())
-				if e.instead() {
-					instead++
-				}
-			}
-		}
+		p.seqs = append(p.seqs, b.seqs...)
+		instead += b.instead
 	}
 	if p.txn != nil {
 		p.o.Step(StepAcknowledged)

@@ -45,6 +45,10 @@ type batch struct {
 	unknown  bool
 	attempts int
 	offset   int64 // of the first record, once acknowledged; negative if the broker did not say
+
+	// Noted while the batch is encoded, for the answer to that request.
+	seqs    []uint64 // of its records, within those of the request
+	instead int      // those of them that are published instead of others
 }
 
 // fits tells whether a record may join under the limits of size, which is exact, and of number.

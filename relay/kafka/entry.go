@@ -80,10 +80,10 @@ func (s shape) put(dst []byte, rec *router.Record, seq uint64, origin uint32) {
 	n := entryFixed
 	n += putBytes(dst[n:], rec.Key, rec.Key == nil)
 	n += putBytes(dst[n:], rec.Value, rec.Value == nil)
-	n += binary.PutVarint(dst[n:], int64(len(rec.Headers)))
+	n += putLength(dst[n:], len(rec.Headers))
 	for i := range rec.Headers {
 		h := &rec.Headers[i]
-		n += binary.PutVarint(dst[n:], int64(len(h.Key)))
+		n += putLength(dst[n:], len(h.Key))
 		n += copy(dst[n:], h.Key)
 		n += putBytes(dst[n:], h.Value, h.Null || h.Value == nil)
 	}
@@ -184,8 +184,17 @@ func putBytes(dst, b []byte, null bool) int {
 		dst[0] = 1 // -1
 		return 1
 	}
-	n := binary.PutVarint(dst, int64(len(b)))
+	n := putLength(dst, len(b))
 	return n + copy(dst[n:], b)
+}
+
+// putLength is binary.PutVarint, made for the small numbers that lengths of keys and headers are.
+func putLength(dst []byte, n int) int {
+	if n < 1<<6 {
+		dst[0] = byte(n << 1)
+		return 1
+	}
+	return binary.PutVarint(dst, int64(n))
 }
 
 // bytesSize is the size of a byte field in a record of Kafka: zigzag length, -1 for null, then the bytes.

@@ -44,6 +44,37 @@ func TestOneRecordIsSentByFlushOnly(t *testing.T) {
 	}
 }
 
+// While a request is in flight, what comes in small pieces for other partitions gathers: the broker would look at none of it before.
+func TestLittleGathersBehindARequestInFlight(t *testing.T) {
+	t.Parallel()
+	const partitions = 8
+	cluster, brokers := fake(t, kfake.NumBrokers(1), kfake.SeedTopics(partitions, "t"))
+	h := start(t, brokers, nil)
+	h.publish("t", 1, 100)
+	h.drain(5 * time.Second)
+	requests, hold := 0, make(chan struct{})
+	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if requests++; requests == 1 {
+			<-hold
+		}
+		return nil, nil, false
+	})
+	for i := range int32(partitions) {
+		h.seq++
+		r := record("t", "k", h.seq)
+		r.Partition = i
+		h.send(r)
+		h.p.Flush()
+		time.Sleep(20 * time.Millisecond)
+	}
+	close(hold)
+	h.drain(5 * time.Second)
+	if requests != 2 {
+		t.Errorf("%d requests for one record and %d behind it, want 2", requests, partitions-1)
+	}
+}
+
 // A record of a rare partition is not left behind while a stream of others goes on without a Flush.
 func TestRarePartitionGoesOnInABusyStream(t *testing.T) {
 	t.Parallel()

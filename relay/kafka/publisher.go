@@ -22,8 +22,9 @@ type Publisher struct {
 	recent *topic // of the last Publish
 	nodes  map[int32]*node
 	// origins are the tables and rules of records by number, numbers is their inverse.
-	origins []origin
-	numbers map[origin]uint32
+	origins      []origin
+	numbers      map[origin]uint32
+	recentOrigin uint32 // of the last record
 
 	watching     bool   // the clock looks at requests in flight
 	noProducerID string // why there is no producer id
@@ -205,10 +206,7 @@ func (p *Publisher) accept(rec *router.Record, s shape, m mark) *PoisonError {
 		p.hold(t, rec, s, m)
 		return nil
 	}
-	now := time.Time{}
-	if t.limits.checkTime {
-		now = time.Now()
-	}
+	now := t.clock(rec.TimestampMillis)
 	if reason, err := t.check(rec.Key, s.body, rec.TimestampMillis, rec.Partition, now); err != nil {
 		if t.fresh(time.Now()) {
 			return p.poison(reason, err, rec, s, m.seq)
@@ -366,6 +364,9 @@ type origin struct {
 }
 
 func (p *Publisher) origin(rec *router.Record) uint32 {
+	if i := p.recentOrigin; int(i) < len(p.origins) && p.origins[i].table == rec.Table && p.origins[i].rule == rec.Rule {
+		return i
+	}
 	o := origin{table: rec.Table, rule: rec.Rule}
 	i, ok := p.numbers[o]
 	if !ok {
@@ -376,6 +377,7 @@ func (p *Publisher) origin(rec *router.Record) uint32 {
 		}
 		p.origins = append(p.origins, o)
 	}
+	p.recentOrigin = i
 	return i
 }
 

@@ -32,6 +32,9 @@ const (
 	openTimeout = 2500 * time.Millisecond
 
 	maxInFlight = 3 // requests of a connection: a broker works on one at a time, the next ones wait in its socket
+	// worthwhile is what there has to be, in bytes before compression, for a request beside one in flight: the broker looks at it only when it has answered that one,
+	// and until then more may come.
+	worthwhile = 64 << 10
 	produceCall = 0 // the number of the call
 
 	askAgain = 20 * time.Millisecond // while Options.Allowed gives false
@@ -54,6 +57,7 @@ type sender struct {
 	p         *Publisher
 	ready     []*partition // to be sent, in this order
 	requests  []*request   // in flight
+	seqs      [][]uint64   // of requests that were acknowledged, to be used again
 	link      *conn.Link   // nil without a connection
 	answered  time.Time    // when an answer came last
 	opening   *conn.Link   // while it is dialed
@@ -75,6 +79,7 @@ type request struct {
 	batches []*batch
 	size    int
 	pipe    *produce.Pipe
+	seqs    []uint64 // of the records
 	sentAt  time.Time
 	late    bool // its connection was ended since there was no answer in time
 }
@@ -174,8 +179,18 @@ func (s *sender) pending() bool {
 	if len(s.requests) >= maxInFlight {
 		return false
 	}
+	have := 0
 	for _, part := range s.ready {
-		if part.sender == s {
+		if part.sender != s {
+			continue
+		}
+		if len(s.requests) == 0 {
+			return true
+		}
+		if len(part.queue) > 0 {
+			have += part.queue[0].size
+		}
+		if have >= worthwhile {
 			return true
 		}
 	}
@@ -316,6 +331,9 @@ func (s *sender) collect(l *conn.Link) *request {
 	if len(r.batches) == 0 {
 		return nil
 	}
+	if n := len(s.seqs); n > 0 {
+		r.seqs, s.seqs = s.seqs[n-1], s.seqs[:n-1]
+	}
 	s.requests = append(s.requests, r)
 	return r
 }
@@ -362,7 +380,7 @@ func (s *sender) encode(r *request) []byte {
 		}
 		e.Topic(t.name, n, i == 0)
 		for _, k := range order[i : i+n] {
-			s.encodeBatch(r.parts[k].index, r.batches[k])
+			s.encodeBatch(r, r.parts[k].index, r.batches[k])
 		}
 		i += n
 	}
@@ -385,20 +403,28 @@ func (r *request) byTopic() (order []int, topics int) {
 	return order, len(seen)
 }
 
-func (s *sender) encodeBatch(partition int32, b *batch) {
+// encodeBatch also notes whose acknowledgement the batch's is: its records are read here anyway, and are out of the caches when the answer comes.
+func (s *sender) encodeBatch(r *request, partition int32, b *batch) {
 	e := &s.encoder
 	e.BeginBatch(produce.Batch{
 		Partition: partition, Codec: s.p.o.codec, Count: b.count, Base: b.base, Latest: b.latest, Size: b.size,
 		ProducerID: b.pid, Epoch: b.epoch, Sequence: b.sequence, Transactional: s.p.txn != nil,
 	})
+	from := len(r.seqs)
+	b.instead = 0
 	for _, chunk := range b.chunks {
 		for len(chunk) > 0 {
 			var rec entry
 			rec, chunk = firstEntry(chunk)
 			e.Record(rec.millis()-b.base, rec.wire())
+			r.seqs = append(r.seqs, rec.seq())
+			if rec.instead() {
+				b.instead++
+			}
 		}
 	}
 	e.EndBatch()
+	b.seqs = r.seqs[from:len(r.seqs):len(r.seqs)]
 }
 
 // allowed waits for permission to send; false means that ctx has ended.

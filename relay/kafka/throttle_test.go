@@ -136,7 +136,11 @@ func TestPauseThatMeetsARequestUnderWayDoesNotHoldItsSenderUp(t *testing.T) {
 	})
 	h.to(0)
 	<-received
-	h.to(1)
+	h.seq++
+	large := record("t", "k", h.seq) // less would wait for the answer to the first
+	large.Partition, large.Value = 1, append(large.Value, make([]byte, 64<<10)...)
+	h.send(large)
+	h.p.Flush()
 	h.awaitAcked(2, time.Minute)
 	h.to(0)
 	h.to(1)

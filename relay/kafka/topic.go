@@ -56,7 +56,8 @@ type topic struct {
 	metaAt   time.Time // when the partitions were read
 
 	unrouted []*batch
-	routed   int // records in partitions
+	routed   int   // records in partitions
+	timely   int64 // milliseconds; the newest time that clock saw
 	checking bool
 	doubtful int // batches in partitions that block the topic; see batch.blocks
 
@@ -117,7 +118,19 @@ func (t *topic) unblock(b *batch) {
 	}
 }
 
-// check tells whether the topic as it is known can take the record. A verdict of old knowledge has to be confirmed by new.
+// clock gives the time for check, zero where the record's timestamp is good whatever the time is: rows of the past and the present are, in a topic that takes old
+// ones, and asking the clock for each costs as much as its lock.
+func (t *topic) clock(millis int64) time.Time {
+	l := &t.limits
+	if !l.checkTime || l.before == math.MaxInt64 && millis <= t.timely {
+		return time.Time{}
+	}
+	now := time.Now()
+	t.timely = now.UnixMilli() // the time only grows, so what was no future then is none later
+	return now
+}
+
+// check tells whether the topic as it is known can take the record; now is of clock. A verdict of old knowledge has to be confirmed by new.
 func (t *topic) check(key []byte, body int, millis int64, want int32, now time.Time) (reason string, err error) {
 	l := &t.limits
 	if want != router.AnyPartition && int(want) >= len(t.parts) {
@@ -132,7 +145,7 @@ func (t *topic) check(key []byte, body int, millis int64, want int32, now time.T
 	if key == nil && l.compacted {
 		return ReasonNullKey, errors.New("the topic is compacted")
 	}
-	if l.checkTime {
+	if l.checkTime && !now.IsZero() {
 		age := now.Sub(time.UnixMilli(millis))
 		if age < 0 && -age-clockSlack > l.after {
 			return ReasonInvalidTimestamp, fmt.Errorf("the topic takes timestamps up to %v ahead (message.timestamp.after.max.ms)", l.after)

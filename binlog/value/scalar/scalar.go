@@ -144,7 +144,7 @@ func appendShortDouble(dst []byte, f float64, suffix string) ([]byte, bool) {
 	if !(a >= 1e-3 && a < 1e11) {
 		return dst, false
 	}
-	n := uint64(a*scale + 0.5)
+	n := int64(a*scale + 0.5) // processors convert signed integers at once
 	if float64(n)/scale != a {
 		return dst, false
 	}
@@ -152,7 +152,7 @@ func appendShortDouble(dst []byte, f float64, suffix string) ([]byte, bool) {
 		dst = append(dst, '-')
 	}
 	whole, rest := n/scale, n%scale
-	dst = AppendUint(dst, whole)
+	dst = AppendUint(dst, uint64(whole))
 	if rest == 0 {
 		return append(dst, suffix...), true
 	}
