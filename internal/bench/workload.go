@@ -46,7 +46,7 @@ type workload struct {
 var workloads = []workload{
 	{Name: "mixed", Rows: 300_000, PerTx: 10, Foreign: 10, JSON: 290, Partitions: 4},
 	{Name: "single", Rows: 120_000, PerTx: 1, JSON: 290, Partitions: 4},
-	{Name: "sparse", Rows: 30_000, PerTx: 1, Foreign: 100, JSON: 290, Partitions: 4},
+	{Name: "sparse", Rows: 60_000, PerTx: 1, Foreign: 100, JSON: 290, Partitions: 4},
 	{Name: "large", Rows: 20_000, PerTx: 10, JSON: 10_000, Partitions: 4},
 	{Name: "small", Rows: 300_000, PerTx: 10, Foreign: 10, JSON: 100, Partitions: 4},
 	{Name: "one-key", Rows: 200_000, PerTx: 10, Foreign: 10, JSON: 290, OneKey: true, Partitions: 4},
