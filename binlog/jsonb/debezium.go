@@ -18,7 +18,7 @@ func appendDebezium(dst, doc []byte, known *shapes) ([]byte, error) {
 	if len(doc) == 0 {
 		return append(dst, "{}"...), nil
 	}
-	w := writer{out: dst, budget: len(doc), known: known, hex: "0123456789ABCDEF", comma: ",", colon: ":", debezium: true}
+	w := writer{out: dst, budget: len(doc), known: known, hex: "0123456789ABCDEF", debezium: true}
 	return w.document(dst, doc)
 }
 

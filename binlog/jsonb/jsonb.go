@@ -48,7 +48,7 @@ const (
 // An empty doc is `null`: the server stores it when a NULL is forced into a NOT NULL column, and has no text for it.
 func Append(dst, doc []byte) ([]byte, error) { return appendText(dst, doc, nil) }
 
-// Printer makes the texts of many documents, faster than the functions do: it remembers the names of objects, in at most half a MiB for each kind of text. Its
+// Printer makes the texts of many documents, faster than the functions do: it remembers the names of objects, in at most one MiB for each kind of text. Its
 // zero value is ready. It is not for several goroutines at once.
 type Printer struct{ server, debezium *shapes }
 
@@ -72,7 +72,7 @@ func appendText(dst, doc []byte, known *shapes) ([]byte, error) {
 	if len(doc) == 0 {
 		return append(dst, "null"...), nil
 	}
-	w := writer{out: dst, budget: len(doc), known: known, hex: "0123456789abcdef", comma: ", ", colon: ": "}
+	w := writer{out: dst, budget: len(doc), known: known, hex: "0123456789abcdef"}
 	return w.document(dst, doc)
 }
 
@@ -90,9 +90,25 @@ type writer struct {
 	// never take more than its length; damaged ones that share parts run out of it.
 	budget int
 	known  *shapes // nil remembers nothing
-	// debezium makes the text of AppendDebezium, hex are the digits of \u00xx, comma and colon stand behind elements and names.
-	debezium          bool
-	hex, comma, colon string
+	// debezium makes the text of AppendDebezium, hex are the digits of \u00xx.
+	debezium bool
+	hex      string
+}
+
+// comma appends what stands between elements.
+func (w *writer) comma(dst []byte) []byte {
+	if w.debezium {
+		return append(dst, ',')
+	}
+	return append(dst, ',', ' ')
+}
+
+// colon appends what stands behind a name.
+func (w *writer) colon(dst []byte) []byte {
+	if w.debezium {
+		return append(dst, ':')
+	}
+	return append(dst, ':', ' ')
 }
 
 func (w *writer) spend(n int) bool {
@@ -104,7 +120,7 @@ func (w *writer) spend(n int) bool {
 func (w *writer) value(typ byte, b []byte, depth int) error {
 	switch typ {
 	case smallObject:
-		return w.container(b, layout{wide: 2, object: true}, depth)
+		return w.smallObject(b, depth)
 	case largeObject:
 		return w.container(b, layout{wide: 4, object: true}, depth)
 	case smallArray:
@@ -267,7 +283,7 @@ func (w *writer) container(b []byte, l layout, depth int) error {
 	w.out = append(w.out, '[')
 	for first := true; len(values) > 0; values = values[valueEntry:] {
 		if !first {
-			w.out = append(w.out, w.comma...)
+			w.out = w.comma(w.out)
 		}
 		first = false
 		if err := w.element(values[0], l.uint(values[1:]), b, entries, l.wide, depth); err != nil {
@@ -281,32 +297,15 @@ func (w *writer) container(b []byte, l layout, depth int) error {
 // object writes the elements of an object that has some.
 func (w *writer) object(b, keys, values []byte, l layout, depth int) error {
 	entries, valueEntry := uint64(2*l.wide+len(keys)+len(values)), 1+l.wide
-	var known *pieces
-	if w.known != nil {
-		known = w.known.of(w, b, keys, int(entries), l)
-	}
-	if known == nil {
-		w.out = append(w.out, '{')
-		for first := true; len(values) > 0; keys, values = keys[2+l.wide:], values[valueEntry:] {
-			if !first {
-				w.out = append(w.out, w.comma...)
-			}
-			first = false
-			if err := w.key(b, keys, entries, l); err != nil {
-				return err
-			}
-			if err := w.element(values[0], l.uint(values[1:]), b, entries, l.wide, depth); err != nil {
-				return err
-			}
+	w.out = append(w.out, '{')
+	for first := true; len(values) > 0; keys, values = keys[2+l.wide:], values[valueEntry:] {
+		if !first {
+			w.out = w.comma(w.out)
 		}
-		w.out = append(w.out, '}')
-		return nil
-	}
-	if !w.spend(known.spent) {
-		return errShared
-	}
-	for i := 0; len(values) > 0; i, values = i+1, values[valueEntry:] {
-		w.put(known.piece(i))
+		first = false
+		if err := w.key(b, keys, entries, l); err != nil {
+			return err
+		}
 		if err := w.element(values[0], l.uint(values[1:]), b, entries, l.wide, depth); err != nil {
 			return err
 		}
@@ -315,18 +314,77 @@ func (w *writer) object(b, keys, values []byte, l layout, depth int) error {
 	return nil
 }
 
-// put appends n bytes of a text that has pad more.
-func (w *writer) put(text []byte, n int) {
-	from := len(w.out)
-	if cap(w.out)-from < n+pad {
-		w.out = slices.Grow(w.out, n+pad)
+// smallObject writes an object of the small form, faster if its names are known.
+func (w *writer) smallObject(b []byte, depth int) error {
+	if w.known != nil && depth > 0 {
+		if s := w.known.of(w, b); s != nil {
+			size := int(binary.LittleEndian.Uint16(b[2:]))
+			if size < s.end || size > len(b) {
+				return errCut
+			}
+			if !w.spend(s.entries + s.spent) {
+				return errShared
+			}
+			return w.members(b[:size], s, depth)
+		}
 	}
-	out := w.out[from : from+n+pad]
-	*(*[pad]byte)(out) = *(*[pad]byte)(text)
+	return w.container(b, layout{wide: 2, object: true}, depth)
+}
+
+// numberRoom is more than any number or literal takes.
+const numberRoom = 32
+
+// members writes the elements of a small object with known names. It keeps the text at hand instead of in w, which is what the time goes by.
+func (w *writer) members(b []byte, s *shape, depth int) error {
+	out, from := w.out, 0
+	for i, to := range s.ends {
+		n := int(to) - from
+		if cap(out)-len(out) < n+pad+numberRoom {
+			out = slices.Grow(out, n+pad+numberRoom)
+		}
+		out = put(out, s.text[from:], n)
+		from = int(to)
+		entry := b[s.values+3*i:][:3]
+		typ, ref := entry[0], int(binary.LittleEndian.Uint16(entry[1:]))
+		switch {
+		case typ == uint16Value, typ == int16Value && ref < 1<<15:
+			out = scalar.AppendUint(out, uint64(ref))
+			continue
+		case ref < s.entries || ref >= len(b):
+		case typ == stringValue:
+			text, err := w.sized(b[ref:])
+			if err != nil {
+				return err
+			}
+			out = appendString(out, text, w.hex)
+			continue
+		case typ == doubleValue && !w.debezium && len(b)-ref >= 8:
+			f := math.Float64frombits(binary.LittleEndian.Uint64(b[ref:]))
+			if !math.IsNaN(f - f) {
+				out = scalar.AppendDouble(out, f, ".0")
+				continue
+			}
+		}
+		w.out = out
+		if err := w.element(typ, uint64(ref), b, uint64(s.entries), 2, depth); err != nil {
+			return err
+		}
+		out = w.out
+	}
+	out = append(out, '}')
+	w.out = out
+	return nil
+}
+
+// put appends n bytes of a text that has pad more; out has room for as many.
+func put(out, text []byte, n int) []byte {
+	from := len(out)
+	out = out[:from+n+pad]
+	*(*[pad]byte)(out[from:]) = *(*[pad]byte)(text)
 	if n > pad {
-		copy(out[pad:n], text[pad:n])
+		copy(out[from+pad:], text[pad:n])
 	}
-	w.out = w.out[:from+n]
+	return out[:from+n]
 }
 
 // keyOf gives the name that a key's entry stands for; b is the object.
@@ -347,7 +405,7 @@ func (w *writer) key(b, entry []byte, entries uint64, l layout) error {
 	if !w.spend(len(name)) {
 		return errShared
 	}
-	w.out = append(appendString(w.out, name, w.hex), w.colon...)
+	w.out = w.colon(appendString(w.out, name, w.hex))
 	return nil
 }
 

@@ -139,10 +139,17 @@ func TestPrinterRemembersAndWritesTheSame(t *testing.T) {
 			document(object{{"same names", n}, {"other values", object{{"same names", nil}, {"other values", array{}}}}}),
 			document(object{}), document(array{object{}, object{{"one name", true}}, object{{"one name", object{}}}}))
 	}
-	for _, text := range []string{`{"between": "a value that is stored between two names", "the names": 5}`, `{"between": "one of another size", "the names": 5}`} {
-		doc, err := jsonb.Encode(nil, []byte(text))
-		if err != nil {
-			t.Fatal(err)
+	// Values that stand between the names.
+	for _, value := range []string{"a value that is stored between two names", "one of another size"} {
+		b := []byte{2, 0, 0, 0, 18, 0, 7, 0, 0, 0, 9, 0, 12, 25, 0, 5, 5, 0}
+		b = append(append(b, "between"...), byte(len(value)))
+		b = append(b, value...)
+		b[8] = byte(len(b))
+		b = append(b, "the names"...)
+		b[2] = byte(len(b))
+		doc := append([]byte{0}, b...)
+		if text, err := jsonb.Append(nil, doc); err != nil || string(text) != fmt.Sprintf(`{"between": %q, "the names": 5}`, value) {
+			t.Fatalf("%s, %v", text, err)
 		}
 		docs = append(docs, doc, doc)
 	}
@@ -189,6 +196,45 @@ func TestPrinterWithObjectsThatShareAPlace(t *testing.T) {
 			}
 			if got, err := p.Append(nil, doc); err != nil || string(got) != string(want) {
 				t.Fatalf("got %s, %v\nwant %s", got, err, want)
+			}
+		}
+	}
+}
+
+// What is refused stays refused when the names are known.
+func TestPrinterRefusesWhatTheFunctionsRefuse(t *testing.T) {
+	t.Parallel()
+	nested := func(levels int) []byte {
+		var v any
+		for range levels {
+			v = object{{"one level", v}}
+		}
+		return document(v)
+	}
+	// Names that share their bytes are more text than the document has bytes.
+	sharing := document(object{{strings.Repeat("n", 100), 0}})
+	const names = 30
+	one := sharing[1:]
+	many := make([]byte, 4+7*names, 4+7*names+100)
+	binary.LittleEndian.PutUint16(many, names)
+	for i := range names {
+		binary.LittleEndian.PutUint16(many[4+4*i:], uint16(len(many)))
+		binary.LittleEndian.PutUint16(many[6+4*i:], 100)
+		copy(many[4+4*names+3*i:], one[8:11])
+	}
+	many = append(many, one[11:]...)
+	binary.LittleEndian.PutUint16(many[2:], uint16(len(many)))
+	for name, doc := range map[string][]byte{"too deep": nested(jsonb.MaxDepth + 1), "shared names": append([]byte{0}, many...)} {
+		var p jsonb.Printer
+		for range 4 {
+			if _, err := p.Append(nil, nested(jsonb.MaxDepth)); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := p.Append([]byte("kept"), doc); !errors.Is(err, jsonb.ErrMalformed) || string(got) != "kept" {
+				t.Errorf("%s: %.50s, %v", name, got, err)
+			}
+			if _, err := jsonb.Append(nil, doc); !errors.Is(err, jsonb.ErrMalformed) {
+				t.Errorf("%s, without a printer: %v", name, err)
 			}
 		}
 	}

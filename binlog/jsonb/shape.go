@@ -19,91 +19,129 @@ const pad = 16
 // shapes are the names of objects that came before. The documents of a table are made by a few programs and the elements of an array by one, so most objects
 // have the names of an earlier one, and the server stores those in the same bytes at the same places: then the text before each value is known.
 type shapes struct {
-	slots [shapeSlots]shape
-	last  *shape // that was of use
+	slots [shapeSlots]slot
+	last  *slot // that was of use
 }
 
-// shape is one of them: what its object has in front of the values, as stored and as text.
-type shape struct {
+// slot is the place of one of them.
+type slot struct {
 	mark    uint64 // of the object that used the slot last, whether it is remembered or not
 	learned int    // how often names with this mark were learned
-	wide    int    // of the object that is remembered; 0 if none is
-	entries []byte // of the names
-	names   []byte
-	pieces  *pieces
+	shape   *shape // that is remembered, if any
+	next    *slot  // of the object that came after this one the last time, unless it had the same names
 }
 
-// pieces are the texts in front of the values of an object. They are never changed: another object may take the slot while one inside of the first is written.
-type pieces struct {
-	spent int // bytes of the names
-	ends  []uint16
-	text  []byte // `{"first": `, `, "second": ` and so on, with pad bytes behind
+// shape is what a small object has in front of its values, as stored and as text. It is never changed: another object may take the slot while one inside of
+// the first is written.
+type shape struct {
+	values  int      // offset of the entries of the values
+	entries int      // offset of what stands behind them: the names
+	end     int      // of the last name
+	words   []masked // that an object with these names begins with, the last one ending at end
+	spent   int      // bytes of the names
+	ends    []uint16 // of the pieces of text
+	text    []byte   // `{"first": `, `, "second": ` and so on, with pad bytes behind
 }
 
-// piece gives the text in front of value i, with pad or more bytes of others behind it, and its length.
-func (p *pieces) piece(i int) (text []byte, n int) {
-	from := p.ends[i]
-	return p.text[from:], int(p.ends[i+1] - from)
+// masked are eight bytes of an object and the bits of them that count: its size and values differ from one to the next.
+type masked struct{ bits, mask uint64 }
+
+// is tells whether the object at the front of b has these names.
+func (s *shape) is(b []byte) bool {
+	if s == nil || len(b) < s.end {
+		return false
+	}
+	b = b[:s.end]
+	last := len(s.words) - 1
+	for i, m := range s.words[:last] {
+		if (binary.LittleEndian.Uint64(b[8*i:])^m.bits)&m.mask != 0 {
+			return false
+		}
+	}
+	return (binary.LittleEndian.Uint64(b[len(b)-8:])^s.words[last].bits)&s.words[last].mask == 0
 }
 
-func (s *shape) is(wide int, keys, names []byte) bool {
-	return s.wide == wide && bytes.Equal(s.names, names) && bytes.Equal(s.entries, keys)
+// of gives the shape of the object at the front of b if it is known; nil makes the caller look at each name.
+func (s *shapes) of(w *writer, b []byte) *shape {
+	last := s.last
+	if last == nil {
+		return s.find(w, b)
+	}
+	if last.shape.is(b) {
+		return last.shape
+	}
+	if next := last.next; next != nil && next.shape.is(b) {
+		s.last = next
+		return next.shape
+	}
+	return s.find(w, b)
 }
 
-// of gives the pieces of an object that is known; nil makes the caller look at each name. b is the object, entries the offset of what stands behind its
-// entries, keys the entries of its names.
-//
-// An object is remembered when it comes a second time in a row in its slot, so that names that are data, like ids, cost a look and no more.
-func (s *shapes) of(w *writer, b, keys []byte, entries int, l layout) *pieces {
-	last := keys[len(keys)-l.wide-2:]
-	end := int(l.uint(last)) + int(binary.LittleEndian.Uint16(last[l.wide:]))
-	if end-entries < 8 || end-entries > shapeBytes || end > len(b) || len(keys) > shapeNames*(l.wide+2) {
+// find looks the object up by its names, and remembers it when it comes a second time in a row in its slot, so that names that are data, like ids, cost a look
+// and no more.
+func (s *shapes) find(w *writer, b []byte) *shape {
+	if len(b) < 4 {
+		return nil
+	}
+	count, size := int(binary.LittleEndian.Uint16(b)), int(binary.LittleEndian.Uint16(b[2:]))
+	values := 4 + 4*count
+	entries := values + 3*count
+	if count == 0 || count > shapeNames || size < entries || size > len(b) {
+		return nil
+	}
+	last := b[values-4:]
+	end := int(binary.LittleEndian.Uint16(last)) + int(binary.LittleEndian.Uint16(last[2:]))
+	if end-entries < 8 || end-entries > shapeBytes || end > size {
 		return nil
 	}
 	names := b[entries:end]
-	if s.last != nil && s.last.is(l.wide, keys, names) {
-		return s.last.pieces
-	}
-	mark := binary.LittleEndian.Uint64(names)*0x9e3779b97f4a7c15 ^ binary.LittleEndian.Uint64(names[len(names)-8:])*0xc2b2ae3d27d4eb4f ^ uint64(len(keys)<<12|len(names))
+	mark := binary.LittleEndian.Uint64(names)*0x9e3779b97f4a7c15 ^ binary.LittleEndian.Uint64(names[len(names)-8:])*0xc2b2ae3d27d4eb4f ^ uint64(count<<12|len(names))
 	slot := &s.slots[mark*0x9e3779b97f4a7c15>>58]
 	switch {
 	case slot.mark != mark:
-		slot.mark, slot.learned, slot.wide = mark, 0, 0
+		slot.mark, slot.learned, slot.shape = mark, 0, nil
 		return nil
-	case slot.is(l.wide, keys, names):
+	case slot.shape.is(b):
 	case slot.learned == shapeTries:
 		return nil
 	default:
 		slot.learned++
-		if !slot.learn(w, b[:end], keys, entries, l) {
-			slot.learned, slot.wide = shapeTries, 0
+		if slot.shape = newShape(w, b[:end], values, entries); slot.shape == nil {
+			slot.learned = shapeTries
 			return nil
 		}
 	}
+	if s.last != nil {
+		s.last.next = slot
+	}
 	s.last = slot
-	return slot.pieces
+	return slot.shape
 }
 
-// learn remembers an object that ends with its last name. False means that its names are not stored one behind the other, or that their text is long.
-func (s *shape) learn(w *writer, b, keys []byte, entries int, l layout) bool {
-	s.wide = l.wide
-	s.entries, s.names = append(s.entries[:0], keys...), append(s.names[:0], b[entries:]...)
-	p := &pieces{spent: len(s.names), ends: []uint16{0}}
-	for at := 0; at < len(keys); at += l.wide + 2 {
-		name, ok := keyOf(b, keys[at:], uint64(entries), l)
-		if !ok || len(p.text) > 4*shapeBytes || l.uint(keys[at:]) != uint64(entries) {
-			return false
+// newShape makes the shape of an object that ends with its last name. It is nil if the names are not stored one behind the other.
+func newShape(w *writer, b []byte, values, entries int) *shape {
+	s := &shape{values: values, entries: entries, end: len(b), spent: len(b) - entries}
+	mask := bytes.Repeat([]byte{0xff}, len(b))
+	clear(mask[2:4]) // the size
+	clear(mask[values:entries])
+	for at := 0; at < len(b); at += 8 {
+		at := min(at, len(b)-8)
+		s.words = append(s.words, masked{binary.LittleEndian.Uint64(b[at:]), binary.LittleEndian.Uint64(mask[at:])})
+	}
+	for at := 4; at < values; at += 4 {
+		name, ok := keyOf(b, b[at:], uint64(entries), layout{wide: 2})
+		if !ok || int(binary.LittleEndian.Uint16(b[at:])) != entries {
+			return nil
 		}
 		entries += len(name)
-		if at == 0 {
-			p.text = append(p.text, '{')
+		if at == 4 {
+			s.text = append(s.text, '{')
 		} else {
-			p.text = append(p.text, w.comma...)
+			s.text = w.comma(s.text)
 		}
-		p.text = append(appendString(p.text, name, w.hex), w.colon...)
-		p.ends = append(p.ends, uint16(len(p.text)))
+		s.text = w.colon(appendString(s.text, name, w.hex))
+		s.ends = append(s.ends, uint16(len(s.text)))
 	}
-	p.text = append(p.text, make([]byte, pad)...)
-	s.pieces = p
-	return true
+	s.text = append(s.text, make([]byte, pad)...)
+	return s
 }

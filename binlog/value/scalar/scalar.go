@@ -136,8 +136,9 @@ func AppendDouble(dst []byte, f float64, suffix string) []byte {
 
 // appendShortDouble does the doubles that people write, prices and the like: at most four digits behind the point and eleven before it.
 //
-// n/10000 is the double next to the decimal n×10⁻⁴, since n and 10000 are exact and division rounds rightly. If that is f, then n×10⁻⁴ has at most 15
-// digits and reads back as f; no other decimal of at most 15 digits does, so without its trailing zeros it is the shortest.
+// f is m×2⁻ˢ with an m of 53 bits. If f×10⁴ is less than 5000×2⁻ˢ away from n, then n×10⁻⁴ is less than half a step of m away from f, so it reads back as f.
+// It has at most 15 digits; no other decimal of at most 15 digits reads back as f, so without its trailing zeros it is the shortest. The difference is less
+// than 2⁶³ and so comes out right without the bits above. (Below a power of two steps are half as long, but no f×10⁴ of one is near an n without being it.)
 func appendShortDouble(dst []byte, f float64, suffix string) ([]byte, bool) {
 	const scale = 10000
 	a := math.Abs(f)
@@ -145,7 +146,9 @@ func appendShortDouble(dst []byte, f float64, suffix string) ([]byte, bool) {
 		return dst, false
 	}
 	n := int64(a*scale + 0.5) // processors convert signed integers at once
-	if float64(n)/scale != a {
+	b := math.Float64bits(a)
+	m, s := b&(1<<52-1)|1<<52, 1075-b>>52
+	if m*scale-uint64(n)<<(s&63)+(scale/2-1) > scale-2 {
 		return dst, false
 	}
 	if f < 0 {
