@@ -331,21 +331,22 @@ func (w *writer) smallObject(b []byte, depth int) error {
 	return w.container(b, layout{wide: 2, object: true}, depth)
 }
 
-// numberRoom is more than any number or literal takes.
-const numberRoom = 32
-
 // members writes the elements of a small object with known names. It keeps the text at hand instead of in w, which is what the time goes by.
 func (w *writer) members(b []byte, s *shape, depth int) error {
-	out, from := w.out, 0
-	for i, to := range s.ends {
-		n := int(to) - from
-		if cap(out)-len(out) < n+pad+numberRoom {
-			out = slices.Grow(out, n+pad+numberRoom)
+	out, at := w.out, s.values
+	for i := range s.pieces {
+		p := &s.pieces[i]
+		from := len(out)
+		if cap(out)-from < p.n+pad {
+			out = slices.Grow(out, p.n+pad)
 		}
-		out = put(out, s.text[from:], n)
-		from = int(to)
-		entry := b[s.values+3*i:][:3]
-		typ, ref := entry[0], int(binary.LittleEndian.Uint16(entry[1:]))
+		*(*[pad]byte)(out[from : from+pad]) = p.first
+		if p.n > pad {
+			copy(out[from+pad:from+p.n], p.rest)
+		}
+		out = out[:from+p.n]
+		typ, ref := b[at], int(binary.LittleEndian.Uint16(b[at+1:at+3]))
+		at += 3
 		switch {
 		case typ == uint16Value, typ == int16Value && ref < 1<<15:
 			out = scalar.AppendUint(out, uint64(ref))
@@ -374,17 +375,6 @@ func (w *writer) members(b []byte, s *shape, depth int) error {
 	out = append(out, '}')
 	w.out = out
 	return nil
-}
-
-// put appends n bytes of a text that has pad more; out has room for as many.
-func put(out, text []byte, n int) []byte {
-	from := len(out)
-	out = out[:from+n+pad]
-	*(*[pad]byte)(out[from:]) = *(*[pad]byte)(text)
-	if n > pad {
-		copy(out[from+pad:], text[pad:n])
-	}
-	return out[:from+n]
 }
 
 // keyOf gives the name that a key's entry stands for; b is the object.

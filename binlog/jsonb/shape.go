@@ -13,7 +13,7 @@ const (
 	shapeTries = 8 // of names that look alike and are not
 )
 
-// pad is how many bytes a short text is copied with.
+// pad is how many bytes of a text are copied at once.
 const pad = 16
 
 // shapes are the names of objects that came before. The documents of a table are made by a few programs and the elements of an array by one, so most objects
@@ -39,8 +39,14 @@ type shape struct {
 	end     int      // of the last name
 	words   []masked // that an object with these names begins with, the last one ending at end
 	spent   int      // bytes of the names
-	ends    []uint16 // of the pieces of text
-	text    []byte   // `{"first": `, `, "second": ` and so on, with pad bytes behind
+	pieces  []piece  // what stands before each value: `{"first": `, `, "second": ` and so on
+}
+
+// piece is a text, of which the first bytes are copied at once, whether there are as many or not.
+type piece struct {
+	n     int
+	first [pad]byte
+	rest  []byte
 }
 
 // masked are eight bytes of an object and the bits of them that count: its size and values differ from one to the next.
@@ -52,13 +58,15 @@ func (s *shape) is(b []byte) bool {
 		return false
 	}
 	b = b[:s.end]
-	last := len(s.words) - 1
-	for i, m := range s.words[:last] {
-		if (binary.LittleEndian.Uint64(b[8*i:])^m.bits)&m.mask != 0 {
+	words := s.words
+	last := len(words) - 1
+	for i := range words[:last] {
+		if m := &words[i]; (binary.LittleEndian.Uint64(b[8*i:8*i+8])^m.bits)&m.mask != 0 {
 			return false
 		}
 	}
-	return (binary.LittleEndian.Uint64(b[len(b)-8:])^s.words[last].bits)&s.words[last].mask == 0
+	m := &words[last]
+	return (binary.LittleEndian.Uint64(b[len(b)-8:])^m.bits)&m.mask == 0
 }
 
 // of gives the shape of the object at the front of b if it is known; nil makes the caller look at each name.
@@ -134,14 +142,14 @@ func newShape(w *writer, b []byte, values, entries int) *shape {
 			return nil
 		}
 		entries += len(name)
-		if at == 4 {
-			s.text = append(s.text, '{')
-		} else {
-			s.text = w.comma(s.text)
+		text := []byte{'{'}
+		if at > 4 {
+			text = w.comma(text[:0])
 		}
-		s.text = w.colon(appendString(s.text, name, w.hex))
-		s.ends = append(s.ends, uint16(len(s.text)))
+		text = w.colon(appendString(text, name, w.hex))
+		p := piece{n: len(text)}
+		p.rest = text[copy(p.first[:], text):]
+		s.pieces = append(s.pieces, p)
 	}
-	s.text = append(s.text, make([]byte, pad)...)
 	return s
 }

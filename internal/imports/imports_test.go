@@ -58,7 +58,7 @@ var rules = []rule{
 }
 
 // notForProduction are packages that only tests, the demo and other programs of this repository use.
-var notForProduction = []string{"relay/relaytest", "checkpoint/storetest", "internal/sandbox", "internal/fakemysql", "deploy/*"}
+var notForProduction = []string{"relay/relaytest", "checkpoint/storetest", "internal/sandbox", "internal/fakemysql", "internal/instructions", "deploy/*"}
 
 // impure are packages of the standard library and others that a pure package does without.
 var impure = []string{"os", "os/*", "net", "net/*", "database/sql", "database/sql/*", "log", "log/*", "math/rand", "math/rand/*", "github.com/prometheus/*", "github.com/IBM/*"}
