@@ -1,5 +1,6 @@
 // Package instructions counts what a benchmark costs without a clock: the machine instructions of one more turn, by which a test finds a regression on any
-// machine, however busy. They come from callgrind, so the count needs valgrind; where that is not installed, the test is skipped.
+// machine, however busy. They come from callgrind, so the count needs valgrind; where that is not installed, and on other processors
+// than the bounds are for, the test is skipped.
 package instructions
 
 import (
@@ -7,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,6 +29,9 @@ func Check(t *testing.T, bounds ...Bound) {
 	t.Helper()
 	if race {
 		t.Skip("valgrind cannot run what the race detector has built")
+	}
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the bounds are of amd64")
 	}
 	valgrind, err := exec.LookPath("valgrind")
 	if err != nil {

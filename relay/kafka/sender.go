@@ -172,7 +172,7 @@ func (s *sender) permitted(ctx context.Context, r *request) bool {
 	return true
 }
 
-// pending tells whether there is something to send and a free slot.
+// pending tells whether there is something to send and a free slot; while a request is under way, whether what waits is worth another.
 func (s *sender) pending() bool {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
