@@ -151,8 +151,9 @@ func limitMemory(cfg *config.Config) {
 // limitProcessors gives each source one processor, unless the environment sets their number. What reads, makes and sends the records of a source hands them on
 // without waking another thread then, and finds them in the caches of its core: see docs/performance.md.
 func limitProcessors(cfg *config.Config) {
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(min(max(len(cfg.Sources), 1), runtime.GOMAXPROCS(0)))
+	n := max(len(cfg.Sources), 1)
+	if os.Getenv("GOMAXPROCS") == "" && n < runtime.GOMAXPROCS(0) { // a call that changes nothing would still end the runtime's own following of the container's limit
+		runtime.GOMAXPROCS(n)
 	}
 }
 

@@ -101,13 +101,10 @@ func (p *Publisher) watch(now time.Time) bool {
 			if s == nil {
 				continue
 			}
+			silent := false
 			if s.opening != nil {
 				busy = true
-				if now.Sub(s.openingAt) >= staleAfter {
-					for _, part := range s.ready {
-						p.want(part.topic, 0)
-					}
-				}
+				silent = now.Sub(s.openingAt) >= staleAfter
 			}
 			for i, r := range s.requests {
 				busy = true
@@ -117,11 +114,17 @@ func (p *Publisher) watch(now time.Time) bool {
 				if r.sentAt.IsZero() || now.Sub(r.sentAt) < staleAfter {
 					continue
 				}
+				silent = true
 				for _, b := range r.parts {
 					if b.leader != n.id && b.leader != unknownLeader {
 						r.link.Cut()
 					}
 					p.want(b.topic, 0)
+				}
+			}
+			if silent {
+				for _, part := range s.ready { // they may have another leader by now
+					p.want(part.topic, 0)
 				}
 			}
 		}

@@ -4,13 +4,16 @@ package kafka_test
 
 import (
 	"context"
+	"crypto/rand"
 	"net"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"outbox-relay/relay/kafka"
 )
@@ -89,6 +92,60 @@ func TestDrainCostsFewCallsAndAllocations(t *testing.T) {
 	}
 	if perRecord > 0.08 {
 		t.Errorf("%.3f allocations per record, want 0.08 at most", perRecord)
+	}
+}
+
+// A partition that was not worth a request beside the one under way is worth it when there is more, also if its sender knew of it before.
+func TestMuchIsSentBesideARequestInFlight(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		first int // records of the second partition before the many
+		batch int
+	}{{"at once", 0, 512 << 10}, {"after a little", 1, 512 << 10}, {"in small batches", 1, 4 << 10}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			cluster, brokers := fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, "t"))
+			var n counted
+			h := start(t, brokers, func(o *kafka.Options) { o.Dialer, o.Idle, o.MaxBatch = n.dial, time.Hour, c.batch })
+			to := func(partition int32, records int) {
+				for range records {
+					h.seq++
+					r := record("t", "k", h.seq)
+					r.Partition = partition
+					noise := make([]byte, 1000)
+					_, _ = rand.Read(noise)
+					r.Value = append(r.Value, noise...)
+					h.send(r)
+				}
+			}
+			to(0, 1)
+			to(1, 1)
+			h.drain(5 * time.Second)
+			held, hold := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+				once.Do(func() { close(held); <-hold })
+				return nil, nil, false
+			})
+			defer close(hold)
+			to(0, 1)
+			h.p.Flush()
+			<-held
+			if to(1, c.first); c.first > 0 {
+				h.p.Flush()
+				time.Sleep(50 * time.Millisecond) // the sender looks at it
+			}
+			before := n.written.Load()
+			to(1, 100)
+			deadline := time.Now().Add(5 * time.Second)
+			for n.written.Load() < before+3000 { // more than a question for metadata
+				if time.Now().After(deadline) {
+					t.Fatal("100 kB wait for the answer to a small request")
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
 	}
 }
 

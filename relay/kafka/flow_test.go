@@ -343,6 +343,58 @@ func TestLeavesAFrozenLeaderWhenThereIsAnother(t *testing.T) {
 	h.verify("t")
 }
 
+// The same for a partition of which nothing is under way: what waits for it behind the request of another does not wait for that request's end.
+func TestWhatWaitsBehindAFrozenLeaderGoesToAnother(t *testing.T) {
+	t.Parallel()
+	cluster, _ := fake(t, kfake.SeedTopics(1, "stays", "moves"))
+	leader := cluster.LeaderFor("stays", 0)
+	other := (leader + 1) % 3
+	if err := cluster.MoveTopicPartition("moves", 0, leader); err != nil {
+		t.Fatal(err)
+	}
+	addrs := cluster.ListenAddrs()
+	var freeze atomic.Bool
+	var mu sync.Mutex
+	var last *thawed
+	h := start(t, []string{addrs[other]}, func(o *kafka.Options) {
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			if err != nil || addr != addrs[leader] {
+				return c, err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			last = &thawed{frozen: frozen{Conn: c, closed: make(chan struct{})}, freeze: &freeze}
+			return last, nil
+		}
+	})
+	h.publish("stays", 1, 1)
+	h.publish("moves", 1, 1)
+	h.drain(5 * time.Second)
+	mu.Lock()
+	silent := last
+	mu.Unlock()
+	freeze.Store(true)
+	h.publish("stays", 1, 1)
+	h.p.Flush()
+	time.Sleep(100 * time.Millisecond) // the request is under way
+	h.publish("moves", 1, 1)
+	h.p.Flush()
+	if err := cluster.MoveTopicPartition("moves", 0, other); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitAcked(3, 15*time.Second)
+	select {
+	case <-silent.closed:
+		t.Error("the record waited until the request before it was given up")
+	default:
+	}
+	freeze.Store(false)
+	h.drain(15 * time.Second)
+	h.brokers = addrs
+	h.verify("stays", "moves")
+}
+
 func TestInspectNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	cluster, brokers := fake(t, kfake.SeedTopics(2, "good", "hidden"))

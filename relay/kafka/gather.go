@@ -44,6 +44,9 @@ func (p *Publisher) place(part *partition, window uint32, n, body int, millis in
 		p.gather(part)
 	}
 	if part.pending >= wakePending {
+		if part.scheduled && part.pending-(b.size-before) < wakePending {
+			part.sender.notify() // it was listed while it was not worth a request beside another
+		}
 		p.kick(part)
 	}
 	return dst

@@ -34,7 +34,7 @@ const (
 	maxInFlight = 3 // requests of a connection: a broker works on one at a time, the next ones wait in its socket
 	// worthwhile is what there has to be, in bytes before compression, for a request beside one in flight: the broker looks at it only when it has answered that one,
 	// and until then more may come.
-	worthwhile  = 64 << 10
+	worthwhile  = wakePending
 	produceCall = 0 // the number of the call
 
 	askAgain = 20 * time.Millisecond // while Options.Allowed gives false
@@ -187,10 +187,7 @@ func (s *sender) pending() bool {
 		if len(s.requests) == 0 {
 			return true
 		}
-		if len(part.queue) > 0 {
-			have += part.queue[0].size
-		}
-		if have >= worthwhile {
+		if have += part.pending; have >= worthwhile {
 			return true
 		}
 	}
