@@ -118,7 +118,7 @@ func drainCommand(ctx context.Context, g global, args []string) ([]*table, error
 	flags := flag.NewFlagSet("drain", flag.ContinueOnError)
 	flags.StringVar(&f.workload, "workload", "mixed", "one of "+workloadNames())
 	flags.IntVar(&f.rows, "rows", 0, "outbox rows (default: the workload's own, 300000 for mixed)")
-	flags.IntVar(&f.rounds, "rounds", g.rounds(3), "measured runs of each contestant, after runs of the first one that only warm Kafka up")
+	flags.IntVar(&f.rounds, "rounds", g.rounds(3), "rounds, of one run of each contestant and some more of the first, after runs of that one that only warm Kafka up")
 	flags.IntVar(&f.slow, "debezium-rounds", g.rounds(2), "measured runs of Debezium tuned, and with its defaults in the first workload")
 	flags.StringVar(&f.only, "only", "", "contestants, with commas between them (default: all, or all but Debezium with -state)")
 	flags.StringVar(&f.state, "state", "", "use the servers and rows of a running `bench serve -state FILE`")
@@ -270,11 +270,8 @@ func (f *drainFlags) race(ctx context.Context, s *servers, contestants []contest
 		return nil, err
 	}
 	for round := 1; round <= max(f.rounds, f.slow); round++ {
-		for _, c := range contestants {
-			if round > f.roundsOf(c) {
-				continue
-			}
-			prefix := fmt.Sprintf("%s-%d-%d.", c.name, id, round)
+		for _, c := range turns(contestants, func(c contestant) bool { return round <= f.roundsOf(c) }) {
+			prefix := fmt.Sprintf("%s-%d-%d.", c.name, id, len(results[c.name])+1)
 			r, err := f.drainOnce(ctx, s, c, prefix, want)
 			if err != nil {
 				return nil, err
@@ -291,6 +288,21 @@ func (f *drainFlags) race(ctx context.Context, s *servers, contestants []contest
 		}
 	}
 	return results, s.deleteTopic(s.records)
+}
+
+// turns gives the order of a round: those that take part, and the first of them again after each two others. It is compared with all of them and takes a second where
+// they take ten, so that what happens to one run of it, like a busy host, says little.
+func turns(contestants []contestant, takesPart func(contestant) bool) (order []contestant) {
+	for _, c := range contestants {
+		if !takesPart(c) {
+			continue
+		}
+		if n := len(order); n > 0 && n%3 == 0 {
+			order = append(order, order[0])
+		}
+		order = append(order, c)
+	}
+	return order
 }
 
 // roundsOf is how often a contestant is measured. Debezium at its defaults is compared in the first workload; elsewhere one run shows where it stands.

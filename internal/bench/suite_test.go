@@ -33,3 +33,27 @@ func TestNamesStandForBenchmarks(t *testing.T) {
 		t.Errorf("all are %d benchmarks", n)
 	}
 }
+
+func TestTheRelayRunsBetweenTheOthers(t *testing.T) {
+	t.Parallel()
+	var all []contestant
+	for _, name := range []string{"relay", "baseline", "debezium", "debezium-tuned", "packets", "producer"} {
+		all = append(all, contestant{name: name, debezium: strings.HasPrefix(name, "debezium")})
+	}
+	for _, c := range []struct {
+		takesPart func(contestant) bool
+		want      string
+	}{
+		{func(contestant) bool { return true }, "relay baseline debezium relay debezium-tuned packets relay producer"},
+		{func(c contestant) bool { return !c.debezium }, "relay baseline packets relay producer"},
+		{func(c contestant) bool { return c.name == "relay" }, "relay"},
+	} {
+		var got []string
+		for _, c := range turns(all, c.takesPart) {
+			got = append(got, c.name)
+		}
+		if s := strings.Join(got, " "); s != c.want {
+			t.Errorf("got %s, want %s", s, c.want)
+		}
+	}
+}
