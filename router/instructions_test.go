@@ -9,5 +9,5 @@ import (
 func TestInstructionsOfARow(t *testing.T) {
 	t.Parallel()
 	instructions.Check(t,
-		instructions.Bound{Benchmark: "BenchmarkRoute/preset", Most: 8700})
+		instructions.Bound{Benchmark: "BenchmarkRoute/preset", Most: 8000})
 }

@@ -101,9 +101,9 @@ func Append(dst []byte, col *event.Column, raw []byte) ([]byte, error) {
 			return dst, err
 		}
 		if col.Unsigned {
-			return strconv.AppendUint(dst, u, 10), nil
+			return scalar.AppendUint(dst, u), nil
 		}
-		return strconv.AppendInt(dst, int64(u), 10), nil
+		return scalar.AppendInt(dst, int64(u)), nil
 	case event.ColumnVarchar, event.ColumnVarString, event.ColumnBlob, event.ColumnString:
 		return appendCharacters(dst, col, raw)
 	case event.ColumnJSON:
@@ -126,7 +126,7 @@ func Append(dst []byte, col *event.Column, raw []byte) ([]byte, error) {
 		if err != nil {
 			return dst, err
 		}
-		return strconv.AppendUint(dst, u, 10), nil
+		return scalar.AppendUint(dst, u), nil
 	case event.ColumnEnum, event.ColumnSet:
 		return appendMembers(dst, col, raw)
 	}

@@ -5,8 +5,10 @@
 package scalar
 
 import (
+	"encoding/binary"
 	"errors"
 	"math"
+	"math/bits"
 	"strconv"
 )
 
@@ -178,13 +180,17 @@ const pairs = "00010203040506070809" + "10111213141516171819" + "202122232425262
 // AppendInt is strconv.AppendInt in base 10; see AppendUint.
 func AppendInt(dst []byte, i int64) []byte {
 	if i < 0 {
-		return strconv.AppendInt(dst, i, 10)
+		return AppendUint(append(dst, '-'), -uint64(i))
 	}
 	return AppendUint(dst, uint64(i))
 }
 
-// AppendUint is strconv.AppendUint in base 10, made for numbers of few digits, as most are.
+// AppendUint is strconv.AppendUint in base 10, made for speed: most of what a row holds beside texts are ids and small numbers.
 func AppendUint(dst []byte, u uint64) []byte {
+	const (
+		eight   = 100_000_000
+		sixteen = eight * eight
+	)
 	switch {
 	case u < 10:
 		return append(dst, byte('0'+u))
@@ -194,8 +200,37 @@ func AppendUint(dst []byte, u uint64) []byte {
 		return append(dst, byte('0'+u/100), pairs[u%100*2], pairs[u%100*2+1])
 	case u < 10_000:
 		return append(dst, pairs[u/100*2], pairs[u/100*2+1], pairs[u%100*2], pairs[u%100*2+1])
+	case u < eight:
+		return appendUpToEight(dst, u)
+	case u < sixteen:
+		return appendEight(appendUpToEight(dst, u/eight), u%eight)
 	}
-	return strconv.AppendUint(dst, u, 10)
+	return appendEight(appendEight(AppendUint(dst, u/sixteen), u/eight%eight), u%eight)
+}
+
+const zeros = 0x3030303030303030 // eight times '0'
+
+// appendUpToEight appends a number above 0 of at most eight digits.
+func appendUpToEight(dst []byte, u uint64) []byte {
+	d := digitsOf(u)
+	leading := bits.TrailingZeros64(d) / 8
+	dst = binary.LittleEndian.AppendUint64(dst, (d|zeros)>>(8*leading&63))
+	return dst[:len(dst)-leading]
+}
+
+// appendEight appends a number as eight digits.
+func appendEight(dst []byte, u uint64) []byte {
+	return binary.LittleEndian.AppendUint64(dst, digitsOf(u)|zeros)
+}
+
+// digitsOf gives the eight digits of a number below 10⁸, a byte each, the first one lowest. It halves two numbers of four digits, then four of two, each in a
+// lane of its own: multiplied by 10486/2²⁰ and 103/2¹⁰, which divide such numbers by 100 and 10 exactly, when what is behind the point falls away.
+func digitsOf(u uint64) uint64 {
+	u = u/10_000 | u%10_000<<32
+	high := u * 10486 >> 20 & 0x0000007f_0000007f
+	u = high | (u-high*100)<<16
+	high = u * 103 >> 10 & 0x000f_000f_000f_000f
+	return high | (u-high*10)<<8
 }
 
 // AppendFloat appends a FLOAT: at most 6 significant digits, in the forms of AppendDouble. f must be finite.

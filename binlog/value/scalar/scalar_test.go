@@ -1,6 +1,7 @@
 package scalar_test
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"math"
@@ -211,6 +212,38 @@ func FuzzAppendDecimal(f *testing.F) {
 			t.Fatalf("DECIMAL(%d,%d) of %x is %s", precision, scale, raw, got)
 		}
 	})
+}
+
+func TestIntegersEqualThoseOfStrconv(t *testing.T) {
+	t.Parallel()
+	check := func(u uint64) {
+		if got, want := scalar.AppendUint([]byte("-"), u), strconv.AppendUint([]byte("-"), u, 10); !bytes.Equal(got, want) {
+			t.Fatalf("got %s, want %s", got, want)
+		}
+		if got, want := scalar.AppendInt(nil, int64(u)), strconv.AppendInt(nil, int64(u), 10); !bytes.Equal(got, want) {
+			t.Fatalf("got %s, want %s", got, want)
+		}
+	}
+	for u := range uint64(200_000) {
+		check(u)
+		check(-u)
+		check(u * 500) // all that are behind the first four of eight digits
+		check(u * 92_233_720_368_547)
+	}
+	for power := uint64(1); ; power *= 10 {
+		for d := range uint64(5) {
+			check(power + d)
+			check(power - d)
+			check(power*9 + d)
+		}
+		if power > math.MaxUint64/10 {
+			break
+		}
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 1_000_000 {
+		check(rng.Uint64() >> rng.UintN(64))
+	}
 }
 
 func BenchmarkAppendDouble(b *testing.B) {
