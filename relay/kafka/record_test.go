@@ -165,6 +165,16 @@ func TestThrottlingIsNoError(t *testing.T) {
 	if err := admin.AlterClientQuotas(entity, sarama.ClientQuotasOp{Key: "producer_byte_rate", Value: 200_000}, false); err != nil {
 		t.Fatal(err)
 	}
+	filter := []sarama.QuotaFilterComponent{{EntityType: sarama.QuotaEntityClientID, MatchType: sarama.QuotaMatchExact, Match: client}}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) { // until the broker has heard of it
+		quotas, err := admin.DescribeClientQuotas(filter, true)
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("the broker has quotas %v, %v", quotas, err)
+		}
+		if len(quotas) > 0 {
+			break
+		}
+	}
 	registry := prometheus.NewRegistry()
 	h := start(t, k.Addrs(), func(o *kafka.Options) { o.ClientID, o.Registerer, o.MaxBatch = client, registry, 20_000 })
 	h.publish(topic, 1, 1)
