@@ -548,6 +548,9 @@ func (k kafkaSink) Refuse(ctx context.Context, rec *router.Record, seq uint64, p
 }
 
 func poisonIn(err error) error {
+	if err == nil {
+		return nil // nearly always; errors.As makes bad an allocation
+	}
 	var bad *kafka.PoisonError
 	if errors.As(err, &bad) {
 		return poisonOf(bad)

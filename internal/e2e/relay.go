@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -282,6 +283,20 @@ func (r *Relay) WaitOverview(ctx context.Context, what string, ok func(relay.Ove
 		return fmt.Errorf("waiting until %s: %w; the last status was %s", what, err, text)
 	}
 	return nil
+}
+
+// Metric asks the relay for one metric, by its name and labels as the relay writes them.
+func (r *Relay) Metric(ctx context.Context, name string) (float64, error) {
+	_, body, err := r.ask(ctx, http.MethodGet, "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(body)) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strconv.ParseFloat(strings.TrimSpace(value), 64)
+		}
+	}
+	return 0, fmt.Errorf("the relay has no metric %s", name)
 }
 
 // Control posts to a path as outbox-relay pause and resume do, and gives the answer.
