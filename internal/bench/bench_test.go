@@ -94,6 +94,27 @@ func TestDrainJudgesEachTarget(t *testing.T) {
 	}
 }
 
+// What a compiled Debezium does is shown beside the relay; start and memory are judged as everywhere.
+func TestALongBacklogIsShownAndNotJudgedByItsRatios(t *testing.T) {
+	t.Parallel()
+	long, err := workloadNamed("mixed-long")
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := map[string][]drainRun{"relay": {run(20_000, 100, 400*time.Millisecond, 65<<20)}, "debezium-tuned": {run(10_000, 200, 12*time.Second, 1000<<20)}}
+	table := drainTable(long, []string{"relay", "debezium-tuned"}, results, true)
+	var judged []string
+	for _, c := range table.Checks {
+		judged = append(judged, c.What)
+		if c.met() {
+			t.Errorf("%s is met", c.What)
+		}
+	}
+	if got := strings.Join(judged, ", "); got != "s, start to first record, MiB peak RSS" {
+		t.Errorf("judged are %s", got)
+	}
+}
+
 func TestContestantsThatAreMissingAreNotCompared(t *testing.T) {
 	t.Parallel()
 	table := drainTable(workload{Name: "mixed", PerTx: 1}, []string{"relay"}, map[string][]drainRun{"relay": {run(1, 1000, time.Millisecond, 1)}}, true)

@@ -40,7 +40,9 @@ func suiteOf(name string, args []string, quick bool) (s suite) {
 		switch b.name {
 		case "drain":
 			for _, w := range workloads {
-				variants = append(variants, w.Name)
+				if !w.Long || !quick || name != "all" {
+					variants = append(variants, w.Name)
+				}
 			}
 		case "latency":
 			choose, variants = "-rate", latencyRates

@@ -32,6 +32,11 @@ func TestNamesStandForBenchmarks(t *testing.T) {
 	if n := len(suiteOf("all", nil, false)); n != len(workloads)+len(latencyRates)+5 {
 		t.Errorf("all are %d benchmarks", n)
 	}
+	for _, b := range suiteOf("all", nil, true) {
+		if args := strings.Join(b.args, " "); strings.Contains(args, "-long") {
+			t.Errorf("a quick run has %s %s in it, which takes minutes", b.name, args)
+		}
+	}
 }
 
 func TestTheRelayRunsBetweenTheOthers(t *testing.T) {

@@ -41,6 +41,7 @@ type workload struct {
 	OneKey     bool // all rows have the same key, and with it the same partition
 	Partitions int  // of the topic
 	Compressed bool // transactions are compressed in the binlog
+	Long       bool // so many rows that the JVM of Debezium has compiled what it needs long before the end: the relay beside it, at its fastest
 }
 
 var workloads = []workload{
@@ -52,6 +53,8 @@ var workloads = []workload{
 	{Name: "one-key", Rows: 200_000, PerTx: 10, Foreign: 10, JSON: 290, OneKey: true, Partitions: 4},
 	{Name: "partitions", Rows: 400_000, PerTx: 10, Foreign: 10, JSON: 290, Partitions: 64},
 	{Name: "compressed", Rows: 200_000, PerTx: 10, Foreign: 10, JSON: 290, Partitions: 4, Compressed: true},
+	{Name: "mixed-long", Rows: 2_000_000, PerTx: 10, Foreign: 10, JSON: 290, Partitions: 4, Long: true},
+	{Name: "large-long", Rows: 80_000, PerTx: 10, JSON: 10_000, Partitions: 4, Long: true},
 }
 
 func workloadNamed(name string) (workload, error) {
