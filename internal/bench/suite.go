@@ -34,19 +34,20 @@ func suiteOf(name string, args []string, quick bool) (s suite) {
 	add := func(b bench, args ...string) {
 		s = append(s, planned{b, args})
 	}
+	brief := quick && name == "all"
 	for _, b := range benches() {
 		var variants []string // of the flag that chooses a workload
 		choose := "-workload"
 		switch b.name {
 		case "drain":
 			for _, w := range workloads {
-				if !w.Long || !quick || name != "all" {
+				if !w.Long || !brief {
 					variants = append(variants, w.Name)
 				}
 			}
 		case "latency":
 			choose, variants = "-rate", latencyRates
-			if quick && name == "all" {
+			if brief {
 				variants = latencyRates[:1]
 			}
 		}
