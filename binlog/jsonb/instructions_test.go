@@ -9,6 +9,6 @@ import (
 func TestInstructionsOfADocument(t *testing.T) {
 	t.Parallel()
 	instructions.Check(t,
-		instructions.Bound{Benchmark: "BenchmarkOrders/printer/2", Most: 6900},
-		instructions.Bound{Benchmark: "BenchmarkOrders/printer/190", Most: 220_000})
+		instructions.Bound{Benchmark: "BenchmarkOrders/printer/2", Most: 5700},
+		instructions.Bound{Benchmark: "BenchmarkOrders/printer/190", Most: 130_000})
 }

@@ -201,16 +201,11 @@ func (w *writer) scalar(typ byte, b []byte) error {
 }
 
 func (w *writer) literal(b byte) error {
-	switch b {
-	case 0:
-		w.out = append(w.out, "null"...)
-	case 1:
-		w.out = append(w.out, "true"...)
-	case 2:
-		w.out = append(w.out, "false"...)
-	default:
+	if int(b) >= len(literals) {
 		return fmt.Errorf("%w: unknown literal 0x%02x", ErrMalformed, b)
 	}
+	l := &literals[b]
+	w.out = append(w.out, l.text[:l.n]...)
 	return nil
 }
 
@@ -280,6 +275,9 @@ func (w *writer) container(b []byte, l layout, depth int) error {
 	if l.object {
 		return w.object(b, keys, values, l, depth)
 	}
+	if l.wide == 2 {
+		return w.smallArray(b, int(entries), depth)
+	}
 	w.out = append(w.out, '[')
 	for first := true; len(values) > 0; values = values[valueEntry:] {
 		if !first {
@@ -316,66 +314,98 @@ func (w *writer) object(b, keys, values []byte, l layout, depth int) error {
 
 // smallObject writes an object of the small form, faster if its names are known.
 func (w *writer) smallObject(b []byte, depth int) error {
-	if w.known != nil && depth > 0 {
-		if s := w.known.of(w, b); s != nil {
-			size := int(binary.LittleEndian.Uint16(b[2:]))
-			if size < s.end || size > len(b) {
-				return errCut
-			}
-			if !w.spend(s.entries + s.spent) {
-				return errShared
-			}
-			return w.members(b[:size], s, depth)
-		}
+	if s := w.shape(b, depth); s != nil {
+		out, _, err := w.members(w.out, b, 0, 0, 0, s, depth)
+		w.out = out
+		return err
 	}
 	return w.container(b, layout{wide: 2, object: true}, depth)
 }
 
-// members writes the elements of a small object with known names. It keeps the text at hand instead of in w, which is what the time goes by.
-func (w *writer) members(b []byte, s *shape, depth int) error {
-	out, at := w.out, s.values
-	for i := range s.pieces {
-		p := &s.pieces[i]
-		from := len(out)
-		if cap(out)-from < p.n+pad {
-			out = slices.Grow(out, p.n+pad)
+// shape gives the shape of the small object at the front of b, if it is known and may be written.
+func (w *writer) shape(b []byte, depth int) *shape {
+	if w.known == nil || depth <= 0 {
+		return nil
+	}
+	return w.known.of(w, b)
+}
+
+// smallArray writes the elements of an array of the small form that has some, with values up to end.
+func (w *writer) smallArray(b []byte, end, depth int) error {
+	out := append(w.out, '[')
+	for at := 4; at < end; {
+		if at > 4 {
+			out = w.comma(out)
 		}
-		*(*[pad]byte)(out[from : from+pad]) = p.first
-		if p.n > pad {
-			copy(out[from+pad:from+p.n], p.rest)
-		}
-		out = out[:from+p.n]
-		typ, ref := b[at], int(binary.LittleEndian.Uint16(b[at+1:at+3]))
+		typ, ref := b[at], int(binary.LittleEndian.Uint16(b[at+1:]))
 		at += 3
-		switch {
-		case typ == uint16Value, typ == int16Value && ref < 1<<15:
-			out = scalar.AppendUint(out, uint64(ref))
-			continue
-		case ref < s.entries || ref >= len(b):
-		case typ == stringValue:
-			text, err := w.sized(b[ref:])
-			if err != nil {
-				return err
-			}
-			out = appendString(out, text, w.hex)
-			continue
-		case typ == doubleValue && !w.debezium && len(b)-ref >= 8:
-			f := math.Float64frombits(binary.LittleEndian.Uint64(b[ref:]))
-			if !math.IsNaN(f - f) {
-				out = scalar.AppendDouble(out, f, ".0")
+		var err error
+		if typ == smallObject && ref >= end && ref < len(b) {
+			if s := w.shape(b[ref:], depth-1); s != nil {
+				if out, at, err = w.members(out, b, ref, at, end, s, depth-1); err != nil {
+					return err
+				}
 				continue
 			}
 		}
 		w.out = out
-		if err := w.element(typ, uint64(ref), b, uint64(s.entries), 2, depth); err != nil {
+		if err = w.element(typ, uint64(ref), b, uint64(end), 2, depth); err != nil {
 			return err
 		}
 		out = w.out
 	}
-	out = append(out, '}')
-	w.out = out
+	w.out = append(out, ']')
 	return nil
 }
+
+// members appends the object at ref in b, of a known shape, and those behind it that are like it, of which the entries are those of the array b from at to end. It gives the
+// entry of the first one that it did not write.
+func (w *writer) members(out, b []byte, ref, at, end int, s *shape, depth int) ([]byte, int, error) {
+	if size := int(binary.LittleEndian.Uint16(b[ref+2:])); size < s.end || ref+size > len(b) {
+		return out, at, errCut
+	}
+	if !w.spend(s.entries + s.spent) {
+		return out, at, errShared
+	}
+	for i := 0; ; i++ {
+		if cap(out)-len(out) < s.room {
+			out = slices.Grow(out, s.room)
+		}
+		var to, spent int
+		ref, i, at, to, spent = s.plain(out[len(out):cap(out)], b, ref, i, at, end)
+		out = out[:len(out)+to]
+		if !w.spend(spent) {
+			return out, at, errShared
+		}
+		if i >= len(s.pieces) {
+			return append(out, '}'), at, nil
+		}
+		p := &s.pieces[i]
+		out = append(out, p.first[:min(p.n, pad)]...)
+		out = append(out, p.rest...)
+		object := b[ref : ref+int(binary.LittleEndian.Uint16(b[ref+2:]))]
+		typ, v := object[s.values+3*i], int(binary.LittleEndian.Uint16(object[s.values+3*i+1:]))
+		if typ == smallObject && v >= s.entries && v < len(object) {
+			if inner := w.shape(object[v:], depth-1); inner != nil {
+				var err error
+				if out, _, err = w.members(out, object, v, 0, 0, inner, depth-1); err != nil {
+					return out, at, err
+				}
+				continue
+			}
+		}
+		w.out = out
+		if err := w.element(typ, uint64(v), object, uint64(s.entries), 2, depth); err != nil {
+			return out, at, err
+		}
+		out = w.out
+	}
+}
+
+var literals = [...]struct {
+	n    int
+	text [8]byte
+}{{4, [8]byte{'n', 'u', 'l', 'l'}}, {4, [8]byte{'t', 'r', 'u', 'e'}}, {5, [8]byte{'f', 'a', 'l', 's', 'e'}}}
 
 // keyOf gives the name that a key's entry stands for; b is the object.
 func keyOf(b, entry []byte, entries uint64, l layout) (name []byte, ok bool) {

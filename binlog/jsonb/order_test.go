@@ -1,10 +1,12 @@
 package jsonb_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -37,6 +39,8 @@ func stored(v any) (typ byte, b []byte) {
 			return 7, binary.LittleEndian.AppendUint32(nil, uint32(v))
 		}
 		return 9, binary.LittleEndian.AppendUint64(nil, uint64(v))
+	case uint16:
+		return 6, binary.LittleEndian.AppendUint16(nil, v)
 	case float64:
 		return 11, binary.LittleEndian.AppendUint64(nil, math.Float64bits(v))
 	case string:
@@ -69,7 +73,7 @@ func withValues(b []byte, at int, values []any) []byte {
 		typ, content := stored(v)
 		entry := b[at+3*i:]
 		entry[0] = typ
-		if typ == 4 || typ == 5 {
+		if typ == 4 || typ == 5 || typ == 6 {
 			copy(entry[1:3], content)
 			continue
 		}
@@ -177,6 +181,87 @@ func TestPrinterRemembersAndWritesTheSame(t *testing.T) {
 	}
 }
 
+// Values at the borders of what is written the short way have the text that they have the long way, whatever stands around them and however much room there is; and what
+// is damaged is refused or read alike.
+func TestPrinterWritesPlainValuesTheSame(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(11, 12))
+	numbers := []int{0, 1, 9, 10, 99, 100, 999, 1000, 9999, 10_000, 32_767, 32_768, 65_535, 99_999, 100_000, 999_999, 1_000_000, 9_999_999, 10_000_000, 99_999_999, 100_000_000, math.MaxInt32, 1 << 40}
+	doubles := []float64{0, 0.0001, 0.00099, 0.001, 0.0011, 0.5, 0.25, 0.1, 0.1 + 0.2, 1, 9.99, 10, 12.5, 99.95, 100, 100.125, 999.9999, 1000, 1234.5678, 1234.56785, 9999.9999, 9999.99995, 10_000, 12345.5, 1e15, 1e-7, 1e300}
+	value := func() any {
+		switch random.IntN(8) {
+		case 0:
+			return nil
+		case 1:
+			return random.IntN(2) == 0
+		case 2:
+			return numbers[random.IntN(len(numbers))] * (1 - 2*random.IntN(5)/4)
+		case 3:
+			return uint16(random.Uint32N(1 << random.IntN(17)))
+		case 4:
+			return doubles[random.IntN(len(doubles))] * float64(1-2*(random.IntN(5)/4))
+		case 5:
+			return float64(random.IntN(100_000_000)) / []float64{1, 10, 100, 1000, 10_000, 100_000}[random.IntN(6)]
+		}
+		text := []byte(strings.Repeat("0123456789abcdef", 9)[:random.IntN([]int{3, 9, 18, 40, 140}[random.IntN(5)])])
+		if len(text) > 0 && random.IntN(4) == 0 {
+			text[random.IntN(len(text))] = "\"\\\n\x00\x1f\x7f\x80\xff"[random.IntN(8)]
+		}
+		return string(text)
+	}
+	var p jsonb.Printer
+	refused := 0
+	for range 3000 {
+		like := make([]string, random.IntN(6)+1)
+		for i := range like {
+			like[i] = strings.Repeat("name", 12)[:random.IntN([]int{8, 30, 48}[random.IntN(3)])+1] + string(rune('a'+i))
+		}
+		one := func() (o object) {
+			for _, name := range like {
+				o = append(o, pair{name, value()})
+			}
+			return o
+		}
+		list := array{}
+		for range random.IntN(5) + 1 {
+			list = append(list, one())
+			if random.IntN(5) == 0 {
+				list = append(list, value())
+			}
+		}
+		if random.IntN(3) == 0 {
+			list = append(list, object{{"lines", list}, {"more", one()}, {"last", value()}})
+		}
+		doc := document(list)
+		for damaged := range 4 {
+			switch first := int(binary.LittleEndian.Uint16(doc[6:])) + 1; {
+			case damaged == 1 && doc[5] == 0: // an object that ends before its last value does
+				size := binary.LittleEndian.Uint16(doc[first+2:])
+				binary.LittleEndian.PutUint16(doc[first+2:], size-uint16(random.IntN(9)+1))
+			case damaged > 0:
+				doc[random.IntN(len(doc))] ^= byte(1 << random.IntN(8))
+			}
+			for _, c := range []struct {
+				function, printer func(dst, doc []byte) ([]byte, error)
+			}{{jsonb.Append, p.Append}, {jsonb.AppendDebezium, p.AppendDebezium}} {
+				want, wantErr := c.function(nil, doc)
+				for _, room := range []int{0, len(want), random.IntN(len(want) + 200), 1 << 15} {
+					got, err := c.printer(make([]byte, 0, room), doc)
+					if string(got) != string(want) || (err == nil) != (wantErr == nil) {
+						t.Fatalf("%x\n got %s, %v\nwant %s, %v", doc, got, err, want, wantErr)
+					}
+				}
+				if wantErr != nil {
+					refused++
+				}
+			}
+		}
+	}
+	if refused < 1000 {
+		t.Errorf("%d damaged documents were refused", refused)
+	}
+}
+
 // Objects within an object may take the place of its names while it is written.
 func TestPrinterWithObjectsThatShareAPlace(t *testing.T) {
 	t.Parallel()
@@ -236,6 +321,33 @@ func TestPrinterRefusesWhatTheFunctionsRefuse(t *testing.T) {
 			if _, err := jsonb.Append(nil, doc); !errors.Is(err, jsonb.ErrMalformed) {
 				t.Errorf("%s, without a printer: %v", name, err)
 			}
+		}
+	}
+}
+
+// An array of which all elements are one object ends when the document's length is used up, and not only where the memory for its text ends.
+func TestPrinterDoesNotUnfoldSharedObjects(t *testing.T) {
+	t.Parallel()
+	one := object{{"the name", "some text that is a little longer than others"}}
+	list := array{}
+	for range 5000 {
+		list = append(list, nil)
+	}
+	doc := document(append(list, one))
+	last := doc[1+4+3*len(list):]
+	for i := range list {
+		copy(doc[1+4+3*i:], last[:3])
+	}
+	for name, appendText := range map[string]func(dst, doc []byte) ([]byte, error){"function": jsonb.Append, "printer": new(jsonb.Printer).Append} {
+		for range 3 {
+			_, _ = appendText(nil, document(array{one, one}))
+		}
+		buf := make([]byte, 1<<20)
+		if _, err := appendText(buf[:0], doc); !errors.Is(err, jsonb.ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := len(bytes.TrimRight(buf, "\x00")); n > 4*len(doc) {
+			t.Errorf("%s: %d bytes were written of a document of %d", name, n, len(doc))
 		}
 	}
 }

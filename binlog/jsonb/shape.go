@@ -13,9 +13,6 @@ const (
 	shapeTries = 8 // of names that look alike and are not
 )
 
-// pad is how many bytes of a text are copied at once.
-const pad = 16
-
 // shapes are the names of objects that came before. The documents of a table are made by a few programs and the elements of an array by one, so most objects
 // have the names of an earlier one, and the server stores those in the same bytes at the same places: then the text before each value is known.
 type shapes struct {
@@ -34,12 +31,16 @@ type slot struct {
 // shape is what a small object has in front of its values, as stored and as text. It is never changed: another object may take the slot while one inside of
 // the first is written.
 type shape struct {
-	values  int      // offset of the entries of the values
-	entries int      // offset of what stands behind them: the names
-	end     int      // of the last name
-	words   []masked // that an object with these names begins with, the last one ending at end
-	spent   int      // bytes of the names
-	pieces  []piece  // what stands before each value: `{"first": `, `, "second": ` and so on
+	values     int      // offset of the entries of the values
+	entries    int      // offset of what stands behind them: the names
+	end        int      // of the last name
+	words      []masked // that an object with these names begins with
+	spent      int      // bytes of the names
+	room       int      // what one takes at most in which everything is plain, with what plain writes over
+	debezium   bool
+	between    [4]byte // what stands between two of them in an array
+	betweenLen int
+	pieces     []piece // what stands before each value: `{"first": `, `, "second": ` and so on
 }
 
 // piece is a text, of which the first bytes are copied at once, whether there are as many or not.
@@ -50,23 +51,23 @@ type piece struct {
 }
 
 // masked are eight bytes of an object and the bits of them that count: its size and values differ from one to the next.
-type masked struct{ bits, mask uint64 }
+type masked struct {
+	at         int
+	bits, mask uint64
+}
 
 // is tells whether the object at the front of b has these names.
 func (s *shape) is(b []byte) bool {
 	if s == nil || len(b) < s.end {
 		return false
 	}
-	b = b[:s.end]
-	words := s.words
-	last := len(words) - 1
-	for i := range words[:last] {
-		if m := &words[i]; (binary.LittleEndian.Uint64(b[8*i:8*i+8])^m.bits)&m.mask != 0 {
+	for i := range s.words {
+		m := &s.words[i]
+		if (binary.LittleEndian.Uint64(b[m.at:m.at+8:m.at+8])^m.bits)&m.mask != 0 {
 			return false
 		}
 	}
-	m := &words[last]
-	return (binary.LittleEndian.Uint64(b[len(b)-8:])^m.bits)&m.mask == 0
+	return true
 }
 
 // of gives the shape of the object at the front of b if it is known; nil makes the caller look at each name.
@@ -128,13 +129,17 @@ func (s *shapes) find(w *writer, b []byte) *shape {
 
 // newShape makes the shape of an object that ends with its last name. It is nil if the names are not stored one behind the other.
 func newShape(w *writer, b []byte, values, entries int) *shape {
-	s := &shape{values: values, entries: entries, end: len(b), spent: len(b) - entries}
+	s := &shape{values: values, entries: entries, end: len(b), spent: len(b) - entries, debezium: w.debezium}
+	s.betweenLen = copy(s.between[:], w.comma([]byte{'}'}))
 	mask := bytes.Repeat([]byte{0xff}, len(b))
 	clear(mask[2:4]) // the size
 	clear(mask[values:entries])
 	for at := 0; at < len(b); at += 8 {
 		at := min(at, len(b)-8)
-		s.words = append(s.words, masked{binary.LittleEndian.Uint64(b[at:]), binary.LittleEndian.Uint64(mask[at:])})
+		m := masked{at, binary.LittleEndian.Uint64(b[at:]), binary.LittleEndian.Uint64(mask[at:])}
+		if m.bits &= m.mask; m.mask != 0 {
+			s.words = append(s.words, m)
+		}
 	}
 	for at := 4; at < values; at += 4 {
 		name, ok := keyOf(b, b[at:], uint64(entries), layout{wide: 2})
@@ -150,6 +155,8 @@ func newShape(w *writer, b []byte, values, entries int) *shape {
 		p := piece{n: len(text)}
 		p.rest = text[copy(p.first[:], text):]
 		s.pieces = append(s.pieces, p)
+		s.room += p.n + word + 2
 	}
+	s.room += plainRoom
 	return s
 }

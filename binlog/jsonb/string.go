@@ -64,10 +64,12 @@ func appendString(dst, s []byte, hex string) []byte {
 }
 
 // dirty tells whether one of eight bytes may need an escape: it does for each that needs one, and perhaps for one above such a byte.
-func dirty(x uint64) bool {
+func dirty(x uint64) bool { return dirt(x) != 0 }
+
+// dirt has the highest bit set of each byte that dirty speaks of.
+func dirt(x uint64) uint64 {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
-	quote, backslash := x^(ones*'"'), x^(ones*'\\')
-	return ((quote-ones)&^quote|(backslash-ones)&^backslash|(x-ones*0x20)&^x)&high != 0
+	return ((x ^ (ones * '"') - ones) | (x ^ (ones * '\\') - ones) | (x - ones*0x20)) &^ x & high
 }
 
 func appendEscaped(dst, s []byte, hex string) []byte {

@@ -233,6 +233,24 @@ func digitsOf(u uint64) uint64 {
 	return high | (u-high*10)<<8
 }
 
+// EightDigits gives the eight digits of a number below 10⁸, a byte each, the first one lowest.
+func EightDigits(u uint64) uint64 { return digitsOf(u) }
+
+// Digits gives the digits of a number below 10⁸ as text, the first one lowest, and how many they are.
+func Digits(u uint64) (text uint64, n int) {
+	d := digitsOf(u)
+	leading := bits.TrailingZeros64(d|1<<63) / 8
+	return (d | zeros) >> (8 * leading & 63), 8 - leading
+}
+
+// TenThousandths gives n for the double of these bits if n/10⁴ is what AppendDouble appends for it, and n is below 10⁸.
+func TenThousandths(b uint64) (n uint64, ok bool) {
+	const scale = 10000
+	n = uint64(int64(math.Float64frombits(b)*scale + 0.5))
+	m, s := b&(1<<52-1)|1<<52, 1075-b>>52
+	return n, n-10 < 1e8-10 && m*scale-n<<(s&63)+(scale/2-1) <= scale-2
+}
+
 // AppendFloat appends a FLOAT: at most 6 significant digits, in the forms of AppendDouble. f must be finite.
 func AppendFloat(dst []byte, f float32) []byte {
 	var buf [32]byte
