@@ -22,7 +22,6 @@ const (
 	defaultVersion  = "3.7.0"
 	defaultWindow   = 12 << 20
 	minWindow       = 64 << 10
-	defaultMaxBatch = 512 << 10
 	minMaxBatch     = 1 << 10
 	// maxRequest caps the raw bytes of one produce request, unless a single batch is larger.
 	maxRequest = 1 << 20
@@ -52,7 +51,7 @@ type Options struct {
 	// Window bounds the memory of unacknowledged records, in bytes; a single larger record is let in when nothing else is held.
 	// Default 12 MiB.
 	Window int64
-	// MaxBatch bounds the uncompressed size of a batch, in bytes, below the limit of its topic. Default 512 KiB.
+	// MaxBatch bounds the uncompressed size of a batch, in bytes, below the limit of its topic. Default 1 MiB, as much as one request holds.
 	MaxBatch int
 	// CreateTopics tells whether and how missing topics are created.
 	CreateTopics CreateTopics
@@ -168,7 +167,7 @@ func (s *settings) defaults() {
 		s.Window = defaultWindow
 	}
 	if s.MaxBatch == 0 {
-		s.MaxBatch = defaultMaxBatch
+		s.MaxBatch = maxRequest
 	}
 	if s.Idle == 0 {
 		s.Idle = defaultIdle
