@@ -10,5 +10,5 @@ func TestInstructionsOfADocument(t *testing.T) {
 	t.Parallel()
 	instructions.Check(t,
 		instructions.Bound{Benchmark: "BenchmarkOrders/printer/2", Most: 5700},
-		instructions.Bound{Benchmark: "BenchmarkOrders/printer/190", Most: 130_000})
+		instructions.Bound{Benchmark: "BenchmarkOrders/printer/190", Most: 125_000})
 }

@@ -26,19 +26,20 @@ const (
 func (s *shape) plain(buf, b []byte, ref, i, at, end int) (object, member, next, to, spent int) {
 	le := binary.LittleEndian
 	size := int(le.Uint16(b[ref+2 : ref+4]))
+	entry, pieces := ref+s.values+3*i, s.pieces
 objects:
 	for {
-		for ; i < len(s.pieces); i++ {
-			p := &s.pieces[i]
+		for ; i < len(pieces); i++ {
+			p := &pieces[i]
 			if p.n > pad {
 				break objects
 			}
 			out := (*[plainRoom]byte)(buf[to : to+plainRoom : to+plainRoom])
 			*(*[pad]byte)(out[:pad]) = p.first
 			n := p.n & (2*pad - 1)
-			entry := ref + s.values + 3*i
 			e := le.Uint32(b[entry : entry+4 : entry+4])
 			v := e >> 8 & 0xffff
+			entry += 3
 			switch e & 0xff {
 			case uint16Value:
 			case int16Value:
@@ -129,6 +130,7 @@ objects:
 					out[n] = byte(text >> 24)
 					n++
 				}
+				n &= 2*pad - 1 // which it is below: no check of what follows
 				out[n] = '.'
 				le.PutUint32(out[n+1:], uint32(text>>32))
 				switch {
@@ -198,7 +200,7 @@ objects:
 		*(*[4]byte)(buf[to : to+4 : to+4]) = s.between
 		to += s.betweenLen
 		spent += s.entries + s.spent
-		ref, i = following, 0
+		ref, entry, i = following, following+s.values, 0
 		at += 3
 	}
 	return ref, i, at, to, spent

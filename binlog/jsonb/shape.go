@@ -61,6 +61,16 @@ func (s *shape) is(b []byte) bool {
 	if s == nil || len(b) < s.end {
 		return false
 	}
+	if s.end <= 64 && len(b) >= 72 { // one check for all
+		near := (*[72]byte)(b)
+		for i := range s.words {
+			m := &s.words[i]
+			if (binary.LittleEndian.Uint64(near[m.at&63:])^m.bits)&m.mask != 0 {
+				return false
+			}
+		}
+		return true
+	}
 	for i := range s.words {
 		m := &s.words[i]
 		if (binary.LittleEndian.Uint64(b[m.at:m.at+8:m.at+8])^m.bits)&m.mask != 0 {
