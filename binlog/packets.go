@@ -40,6 +40,7 @@ type packets struct {
 	bytes   uint64        // bytes taken from the connection
 	counted uint64        // of them, how many the metrics know
 	big     bigEvent
+	more    *coalescer
 	failed  bool // the connection failed: whatever could not be read is its fault
 }
 
@@ -58,7 +59,7 @@ type bigBody interface {
 }
 
 func newPackets(conn net.Conn, size int, wait func()) *packets {
-	return &packets{conn: conn, buf: make([]byte, size), seq: 1, crc: true, limit: time.Minute, wait: wait}
+	return &packets{conn: conn, buf: make([]byte, size), seq: 1, crc: true, limit: time.Minute, wait: wait, more: newCoalescer(conn)}
 }
 
 // ready reports whether the next packet lies in the buffer as a whole, so that next does not block.
@@ -93,10 +94,12 @@ func (p *packets) receive(n int) error {
 	}
 	for p.w-p.r < n {
 		p.wait()
+		p.more.await()
 		if err := p.conn.SetReadDeadline(time.Now().Add(p.limit)); err != nil {
 			return fmt.Errorf("reading the stream: %w", err)
 		}
 		m, err := p.conn.Read(p.buf[p.w:])
+		p.more.brought = m
 		p.w += m
 		p.bytes += uint64(m)
 		if err != nil && p.w-p.r < n {
