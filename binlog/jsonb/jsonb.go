@@ -332,7 +332,8 @@ func (w *writer) shape(b []byte, depth int) *shape {
 
 // smallArray writes the elements of an array of the small form that has some, with values up to end.
 func (w *writer) smallArray(b []byte, end, depth int) error {
-	out := append(w.out, '[')
+	out := w.out
+	out = append(out, '[')
 	for at := 4; at < end; {
 		if at > 4 {
 			out = w.comma(out)
@@ -354,7 +355,8 @@ func (w *writer) smallArray(b []byte, end, depth int) error {
 		}
 		out = w.out
 	}
-	w.out = append(out, ']')
+	out = append(out, ']')
+	w.out = out
 	return nil
 }
 
